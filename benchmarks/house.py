@@ -42,7 +42,12 @@ ROOMS = (
 )
 EXCLUDED_FOLDERS = ("seeds/problems", "seeds/template", "nki_sim/shims")
 TEST_FOLDERS = ("tests", "benchmarks")
-EXCLUDED_TEST_FOLDERS = ("tests/support/neuron_sdk", "benchmarks/user_kernels", "benchmarks/written_by_others", "benchmarks/ladder")
+EXCLUDED_TEST_FOLDERS = (
+    "tests/support/neuron_sdk",
+    "benchmarks/user_kernels",
+    "benchmarks/written_by_others",
+    "benchmarks/ladder",
+)
 """Stand-ins that have the names of what they stand for, and kernels."""
 KERNEL_PACKAGES = frozenset({"nki", "neuronxcc"})
 """A file that imports one of these as it is loaded is a kernel."""

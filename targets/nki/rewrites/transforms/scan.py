@@ -2,6 +2,7 @@
 
 `tensor_tensor_scan` computes h = (a[t] op0 h) op1 b[t] along a row. Written as a loop over columns this takes
 several instructions per step, each on one element per partition and each waiting for the previous one.
+A running sum or maximum, in which a column takes in the one before it, is such a recurrence with a[t] = 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from targets.nki.rewrites.slices import (
 )
 from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
-from targets.nki.rewrites.values import TensorView
+from targets.nki.rewrites.values import Affine, TensorView
 
 COMMUTATIVE_OPERATORS = frozenset({"add", "multiply", "maximum", "minimum"})
 """Operators of a step whose operands may be swapped."""
@@ -71,13 +72,83 @@ class Scan(Transform[Loop]):
 
     def apply(self, kernel: Kernel, target: Target, place: Loop, choice: Choice) -> str:
         del target, choice
-        made = list(_write_scan(kernel, place, find_recurrence(kernel, place)))
+        running = find_running_columns(kernel, place)
+        if running is not None:
+            made = list(_write_running_scan(kernel, place, running))
+        else:
+            made = list(_write_scan(kernel, place, find_recurrence(kernel, place)))
         made[0] = syntax.with_leading_lines(made[0], syntax.leading_lines(place.node))
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
             return made if node is place else None
 
         return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+
+
+@dataclass(frozen=True, slots=True)
+class RunningColumns:
+    """In each iteration a column of `goal` becomes the column before it, `op`, a column of `source`.
+
+    The numbers are the first columns of both.
+    """
+
+    goal: Access
+    source: Access
+    op: str
+    first: int
+    source_first: int
+
+
+def find_running_columns(kernel: Kernel, loop: Loop) -> RunningColumns | None:
+    """Return what a loop accumulates from column to column; None if it does something else."""
+    item, *rest = loop.body
+    if rest or not isinstance(item, Statement) or item.op != "tensor_tensor" or loop.index_text != loop.var:
+        return None
+    value, goal = element_expression(item), item.find_access("dst")
+    if goal is None or not isinstance(value, Apply) or value.function not in _RUNNING_OPERATORS:
+        return None
+    first = _column_place(goal, loop)
+    for before, added in (("data1", "data2"), ("data2", "data1")):
+        last, source = item.find_access(before), item.find_access(added)
+        if last is None or source is None or first is None or last.tensor.id != goal.tensor.id:
+            continue
+        start = _column_place(source, loop)
+        # A column of the goal itself must not be one that an earlier step has written.
+        apart = source.tensor.id != goal.tensor.id or start == first
+        if _column_place(last, loop) == first - 1 and start is not None and apart:
+            return RunningColumns(goal, source, value.function, first, start)
+    return None
+
+
+def _column_place(access: Access, loop: Loop) -> int | None:
+    """The first column of an access that takes one column of all rows, the next one in each iteration."""
+    view, tensor = access.view, access.tensor
+    if len(tensor.shape) != len("pf") or not view.plain or tensor.dtype != "float32" or view.picks:
+        return None
+    rows, column = view.box
+    whole = rows.start == Affine(0) and rows.size == tensor.shape[0] and tensor.is_on_chip
+    moves = column.start.terms == ((loop.id, 1),) and column.size == 1
+    return column.start.const if whole and moves else None
+
+
+def _write_running_scan(kernel: Kernel, loop: Loop, found: RunningColumns) -> Iterator[cst.BaseStatement]:
+    nl, goal, source = kernel.nl, found.goal.tensor.name, found.source.tensor.name
+    ones, steps = kernel.fresh_name("ones"), loop.trips
+    shape = f"({found.goal.tensor.shape[0]}, {steps})"
+    yield syntax.parse_statement(f"{ones} = {nl}.ndarray({shape}, dtype={nl}.float32, buffer={nl}.sbuf)")
+    yield syntax.make_call(f"{kernel.nisa}.memset", {"dst": ones, "value": "1.0"})
+    words = {
+        "dst": f"{goal}[:, {found.first}:{found.first + steps}]",
+        "data0": ones,
+        "data1": f"{source}[:, {found.source_first}:{found.source_first + steps}]",
+        "initial": f"{goal}[:, {found.first - 1}:{found.first}]",
+        "op0": f"{nl}.multiply",
+        "op1": f"{nl}.{found.op}",
+    }
+    yield syntax.make_call(f"{kernel.nisa}.tensor_tensor_scan", words)
+
+
+_RUNNING_OPERATORS = frozenset({"add", "maximum", "minimum"})
 
 
 def _works_on_columns(loop: Loop) -> bool:

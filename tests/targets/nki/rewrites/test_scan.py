@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.support.kernels import HEADER, Sample, join_wrapped_calls, relative_error
+import nki_sim
+from nki_sim import ArraySpec
+from nki_sim.running import numerics
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from tests.support.kernels import HEADER, TARGET, Sample, join_wrapped_calls, relative_error
 from tests.support.rewrite_outcomes import find_refusal, find_rewrite
 
 KERNEL = """
@@ -145,3 +154,47 @@ def test_a_temporary_that_is_used_after_the_loop_keeps_it():
     assert find_refusal(Sample(text, made.shapes, made.meaning), "scan", "t").startswith(
         "part is used outside"
     )
+
+
+RUNNING = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        t = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x)
+        y = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=y, src=t)
+        for j in nl.sequential_range(63):
+            nisa.tensor_tensor(dst=DST, data1=FIRST, data2=SECOND, op=nl.add)
+        nisa.dma_copy(dst=out, src=y)
+        return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("dst", "first", "second", "applies"),
+    [
+        ("y[:, j + 1 : j + 2]", "y[:, j + 1 : j + 2]", "y[:, j : j + 1]", True),
+        ("y[:, j + 1 : j + 2]", "y[:, j : j + 1]", "t[:, j + 1 : j + 2]", True),
+        ("y[:, j + 1 : j + 2]", "t[:, j : j + 1]", "y[:, j : j + 1]", True),
+        ("y[:, j + 1 : j + 2]", "y[:, j : j + 1]", "y[:, j : j + 1]", False),
+        ("y[:, j : j + 1]", "y[:, j + 1 : j + 2]", "t[:, j : j + 1]", False),
+        ("y[:, j + 1 : j + 2]", "y[:, 0:1]", "t[:, j : j + 1]", False),
+    ],
+)
+def test_a_column_that_takes_in_the_one_before_becomes_a_scan(
+    dst: str, first: str, second: str, applies: bool
+) -> None:
+    text = RUNNING.replace("DST", dst).replace("FIRST", first).replace("SECOND", second)
+    source, arguments = HEADER + textwrap.dedent(text), [ArrayArgument((128, 64), "float32")]
+    made, _ = explore_rewrites(
+        read_kernel(source, arguments, TARGET), arguments, TARGET, transforms=[TRANSFORMS["scan"]]
+    )
+    assert bool(made) is applies
+    array = np.random.default_rng(5).standard_normal((128, 64)).astype(np.float32)
+    for one in made:
+        results = []
+        for kernel in (source, one.source):
+            program = nki_sim.trace(kernel, args=[ArraySpec((128, 64), "float32")])
+            results.append(numerics.run(program, [array])[0])
+        assert np.allclose(*results, rtol=1e-5, atol=1e-5)
