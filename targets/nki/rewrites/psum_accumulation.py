@@ -19,13 +19,17 @@ from targets.nki.rewrites.values import Affine, LibrarySymbol, Tensor, TensorVie
 
 @dataclass(frozen=True, slots=True)
 class LoopSum:
-    """`adder` adds `added` to a `view` of the total in `loop`, after `clear` has set that to zero."""
+    """`adder` adds `added` to a `view` of the total in `loop`, after `clear` has set that to zero.
+
+    If not `from_zero`, the sum begins with something else, which `clear` writes.
+    """
 
     adder: Statement
     clear: Statement
     view: TensorView
     added: TensorView
     loop: Loop
+    from_zero: bool = True
 
     @property
     def total(self) -> Tensor:
@@ -67,6 +71,8 @@ def find_matrix_sum(kernel: Kernel, adder: Statement) -> LoopSum:
         RewriteRefused: as for `find_loop_sum`, or they are not whole matrices.
     """
     plan = find_loop_sum(kernel, adder)
+    if not plan.from_zero:
+        raise RewriteRefused(f"{plan.total.name} does not begin as zeros")
     for tensor, view in ((plan.total, plan.view), (plan.added_tile, plan.added)):
         if len(tensor.shape) != len("pf") or not (view.is_whole and view.plain):
             raise RewriteRefused(f"{tensor.name} is no matrix, or is added in part")
@@ -104,17 +110,20 @@ def find_loop_sum(kernel: Kernel, adder: Statement) -> LoopSum:
     if set(adder.path) <= set(declared.path) or adder.path[: len(declared.path)] != declared.path:
         raise RewriteRefused(f"no loop adds to {total.name}")
     loop = adder.path[len(declared.path)]
-    return LoopSum(adder, _find_clear(kernel, adder, total, loop), dst.view, other.view, loop)
+    clear = _find_clear(kernel, adder, total, loop)
+    zero = clear.op == "memset" and clear.arguments.get("value") in (0.0, Affine(0))
+    return LoopSum(adder, clear, dst.view, other.view, loop, zero)
 
 
 def _find_clear(kernel: Kernel, adder: Statement, total: Tensor, loop: Loop) -> Statement:
-    """The statement that sets the tile to zero; nothing else may touch it before the loop ends."""
+    """The statement that begins the sum; nothing else may touch the tile before the loop ends."""
     declared = kernel.declarations[total.id]
     clear, *others = kernel.users_of(total)
-    value = clear.arguments.get("value")
-    zero = clear.op == "memset" and value in (0.0, Affine(0)) and clear.accesses[0].view.is_whole
-    if not zero or (clear.path, clear.guards) != (declared.path, declared.guards):
-        raise RewriteRefused(f"{total.name} does not begin as zeros")
+    goal = clear.find_access("dst")
+    begins = goal is not None and goal.tensor.id == total.id and goal.view.is_whole and not goal.reads
+    alone = sum(access.tensor.id == total.id for access in clear.accesses) == 1
+    if not begins or not alone or (clear.path, clear.guards) != (declared.path, declared.guards):
+        raise RewriteRefused(f"{total.name} does not begin whole, with zeros or something else")
     if kernel.may_rebind(declared.texts["shape"], declared, clear):
         raise RewriteRefused(f"{declared.texts['shape']} means something else where {total.name} is filled")
     early = [item for item in others if item is not adder and loop_contains(loop, item)]

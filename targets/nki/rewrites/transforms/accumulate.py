@@ -58,6 +58,8 @@ class Accumulate(Transform[Statement]):
         def others(node: Node) -> list[cst.BaseStatement] | None:
             if node is place or node is declared:
                 return []
+            if node is plan.clear:
+                return [] if plan.from_zero else [plan.clear.node]
             new: cst.BaseStatement
             if node in products:
                 new = syntax.replace_arguments(node.node, {"dst": goal})
@@ -86,11 +88,20 @@ def _copies_to_total(kernel: Kernel, target: Target, plan: LoopSum, bank: str) -
     )
     used = names_in(text).union(*(loop.mentions for loop in walked))
     if plan.loop.id in plan.view.loops or used & bound:
-        return [copy_from_psum(kernel, target, total, bank)]
-    body = [copy_from_psum(kernel, target, text, _psum_part(plan, bank))]
+        return [_finish_total(kernel, target, plan, (total, bank))]
+    body = [_finish_total(kernel, target, plan, (text, _psum_part(plan, bank)))]
     for loop in reversed(walked):
         body = [syntax.with_leading_lines(syntax.replace_body(loop.node, body), [])]
     return body
+
+
+def _finish_total(kernel: Kernel, target: Target, plan: LoopSum, names: tuple[str, str]) -> cst.BaseStatement:
+    """The total, or a part of it, from PSUM; added to what it begins with."""
+    total, bank = names
+    if plan.from_zero:
+        return copy_from_psum(kernel, target, total, bank)
+    words = {"dst": total, "data1": total, "data2": bank, "op": f"{kernel.nl}.add"}
+    return syntax.make_call(f"{kernel.nisa}.tensor_tensor", words)
 
 
 def _find_products(kernel: Kernel, plan: LoopSum) -> ProductStatements:

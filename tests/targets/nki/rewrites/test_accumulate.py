@@ -124,7 +124,6 @@ OTHERWISE = "part is not made by products alone, or is used otherwise, too"
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (sample(start="1.0"), "total does not begin as zeros"),
         (sample(ADD.format(AT).replace("add", "maximum")), "tensor_tensor does not add a tile to total"),
         (
             sample(f"{ADD.format(AT)}\n            nisa.tensor_copy(dst=right[0:m, 0, 0:T], src=part)"),
@@ -147,3 +146,12 @@ OTHERWISE = "part is not made by products alone, or is used otherwise, too"
 )
 def test_what_is_no_such_sum_stays_in_sbuf(made: Sample, reason: str):
     assert find_refusal(made, "accumulate", "total") == reason
+
+
+def test_a_sum_that_begins_with_something_takes_it_in_at_the_end():
+    zero = sample(start="1.0")
+    made = Sample(zero.source, zero.shapes, lambda x, w: x.T @ w + 1.0)
+    source = join_wrapped_calls(find_rewrite(made, "accumulate", "total", {}))
+    assert relative_error(made, source) < 1e-6
+    assert "nisa.memset(dst=total, value=1.0)" in source
+    assert f"nisa.tensor_tensor(dst=total{AT}, data1=total{AT}, data2=total_sum{AT}, op=nl.add)" in source
