@@ -1,3 +1,5 @@
+"""Cumulative sum along the last axis."""
+
 import numpy as np
 
 

@@ -1,3 +1,5 @@
+"""x * sigmoid(g) - mean(x * sigmoid(g)), row-wise."""
+
 import numpy as np
 
 

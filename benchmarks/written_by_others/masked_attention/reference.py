@@ -1,3 +1,5 @@
+"""Softmax(q_t.T @ k_t / 8 + mask) @ v."""
+
 import numpy as np
 
 

@@ -1,3 +1,5 @@
+"""max(a_t.T @ b + bias, 0)."""
+
 import numpy as np
 
 

@@ -1,3 +1,5 @@
+"""x / sqrt(mean(x ** 2) + 1e-6) * weight, row-wise."""
+
 import numpy as np
 
 

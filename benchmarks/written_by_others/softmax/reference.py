@@ -1,3 +1,5 @@
+"""Softmax over the last axis."""
+
 import numpy as np
 
 
