@@ -2,7 +2,7 @@
 
 A run goes through phases, which follow from its state:
 
-- The initial kernel is judged.
+- The starting kernels are made and judged (`starts`).
 - Between rounds, the stop rules are checked, or a round starts.
 - In a round, its candidate slots are worked on until all are terminal. Then the kernels that would enter the
   beam are verified, and one record selects the beam.
@@ -24,17 +24,18 @@ from agent_core import (
     learning,
     rebase,
     round_selection,
+    starts,
     strategies,
     verification,
 )
 from agent_core.effects import Decision, Record
 from agent_core.proposers import can_look_ahead, can_repair
-from agent_core.requests import initial_effect, pending_effects
-from agent_core.round_view import list_candidate_slots, refusal_error
+from agent_core.requests import pending_effects
+from agent_core.round_view import list_candidate_slots
 from agent_core.stop import find_ending
-from state.events import EvaluationCompleted, EvaluationFailed, RoundStarted, RunCompleted
+from state.events import RoundStarted
 from state.fold import RunState
-from state.model import INITIAL_KEY, PERSON_SLOT, RunConfig, RunStatus, SlotAssignment, StopReason
+from state.model import PERSON_SLOT, RunConfig, RunStatus, SlotAssignment, StopReason
 
 
 def decide(state: RunState) -> list[Decision]:
@@ -51,29 +52,10 @@ def _next_decisions(state: RunState) -> list[Decision]:
     if state.rejudge:
         return rebase.rejudge_kernels(state)
     if state.initial is None:
-        return _judge_initial(state)
+        return starts.begin_run(state)
     if not state.in_round:
         return _decide_between_rounds(state)
     return _learn_from_round(state) if state.selected else _advance_round(state)
-
-
-def _judge_initial(state: RunState) -> list[Decision]:
-    key = str(INITIAL_KEY)
-    judged = state.outcomes.get(key)
-    if judged is None:
-        return [] if key in state.open else [initial_effect(state)]
-    if isinstance(judged, EvaluationFailed):
-        return [_end_run(StopReason.INFRASTRUCTURE, f"{judged.error.code}: {judged.error.message}")]
-    assert isinstance(judged, EvaluationCompleted)
-    error = refusal_error(judged.evaluation)
-    if error is not None:
-        verdict = judged.evaluation.verdict.value
-        return [_end_run(StopReason.INITIAL_REJECTED, f"{verdict}: {error.code}: {error.message}")]
-    return [round_selection.select_initial_beam(state, judged.evaluation)]
-
-
-def _end_run(reason: StopReason, detail: str) -> Record:
-    return Record((RunCompleted(reason=reason, detail=detail),))
 
 
 def _decide_between_rounds(state: RunState) -> list[Decision]:

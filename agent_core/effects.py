@@ -20,6 +20,7 @@ from state.events import (
     SummaryStarted,
 )
 from state.model import (
+    TRANSLATION_KEY,
     Attempt,
     Candidate,
     Digest,
@@ -144,6 +145,16 @@ class ImplementRequest(FrozenModel):
     failed: tuple[FailedTry, ...] = ()
 
 
+class TranslateRequest(FrozenModel):
+    """Asks for a kernel that computes the formula of a problem's reference; predictions choose its layout."""
+
+    key: str
+    problem: ProblemRef
+    size: str
+    target: str
+    toolchain: str
+
+
 class FailedTry(FrozenModel):
     """A kernel that the judge refused, and why; repair starts from it.
 
@@ -183,7 +194,13 @@ class ReflectRequest(FrozenModel):
 
 
 Request = (
-    LookAheadRequest | PlanRequest | ImplementRequest | EvaluationRequest | SummarizeRequest | ReflectRequest
+    LookAheadRequest
+    | PlanRequest
+    | ImplementRequest
+    | TranslateRequest
+    | EvaluationRequest
+    | SummarizeRequest
+    | ReflectRequest
 )
 
 REQUESTS: dict[Role, type[FrozenModel]] = {
@@ -196,7 +213,13 @@ REQUESTS: dict[Role, type[FrozenModel]] = {
     Role.SUMMARIZER: SummarizeRequest,
     Role.REFLECTOR: ReflectRequest,
 }
-"""The request type of each role; recovery uses it to decode a logged request."""
+"""The request type of each role, but for a translation."""
+
+
+def request_type(key: EffectKey) -> type[FrozenModel]:
+    """Return the request type of an effect; recovery uses it to decode a logged request."""
+    return TranslateRequest if key == TRANSLATION_KEY else REQUESTS[key.role]
+
 
 STARTED: dict[Role, type[EffectStarted]] = {
     Role.PREDICTOR: PredictionStarted,

@@ -22,8 +22,6 @@ from stability.attempt_history import tried_codes
 from state.events import KernelProposed
 from state.fold import RunState
 from state.model import (
-    INITIAL_KEY,
-    PERSON,
     Candidate,
     Digest,
     EffectKey,
@@ -34,13 +32,6 @@ from state.model import (
     digest_of,
     draw_seed,
 )
-
-
-def initial_effect(state: RunState) -> Effect:
-    """Return the evaluation of the initial kernel."""
-    return Effect(
-        INITIAL_KEY, make_evaluation_request(state, INITIAL_KEY, state.kernel, PERSON, level=Level.ONE_SEED)
-    )
 
 
 def evaluate_at_level(state: RunState, key: EffectKey, one: Candidate, level: Level) -> Effect:

@@ -12,42 +12,16 @@ from agent_core.round_view import (
     KernelAttempt,
     TimedCandidate,
     find_duplicates,
-    make_candidate,
     timed_candidates,
 )
 from stability import divergence_guard
 from state.events import BeamSelected, Event, GuardCheckpointed, KernelDiscarded, KernelKept
 from state.fold import RunState
 from state.model import (
-    INITIAL_KEY,
-    PERSON,
     PREFILTERED,
     BeamEntry,
-    BeamRole,
-    Checkpoint,
     Digest,
-    Evaluation,
 )
-
-
-def select_initial_beam(state: RunState, evaluation: Evaluation) -> Record:
-    """Keep the initial kernel: it is the beam of round 0, the first lineage and its checkpoint."""
-    initial = make_candidate(
-        INITIAL_KEY,
-        source=state.kernel,
-        author=PERSON,
-        evaluation=evaluation,
-        parent=None,
-        technique=None,
-        title="initial kernel",
-    )
-    return Record(
-        (
-            KernelKept(candidate=initial, role=BeamRole.ELITE, speedup=None),
-            GuardCheckpointed(checkpoint=Checkpoint(lineage=initial.lineage, candidate=initial)),
-            BeamSelected(round=0, beam=(BeamEntry(candidate=initial, role=BeamRole.ELITE),)),
-        )
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | Non
         raise ConfigError([f"run.planner: {error}"]) from error
     if wrong := find_model_faults(command.config, wanted.config.daemon, os.environ, sends=False):
         raise ConfigError(wrong)
-    source = command.kernel if command.kernel is not None else command.files[KERNEL_FILE].decode()
+    source = command.kernel if command.kernel is not None else command.files.get(KERNEL_FILE, b"").decode()
     config = wanted.config.model_copy(update={"run": command.config})
     try:
         found = estimate_cost(

@@ -35,6 +35,7 @@ from state.events import (
 from state.fold import RunState
 from state.model import (
     RESOLUTION_RATIO,
+    TRANSLATION_KEY,
     Benchmark,
     Candidate,
     EffectKey,
@@ -299,9 +300,16 @@ def _describe_run(run: str, config: RunConfig, bounds: LatencyBounds) -> str:
     )
 
 
+def format_start(candidate: str) -> str:
+    """Return which of the kernels that a run begins from this is."""
+    is_translation = candidate == TRANSLATION_KEY.candidate_id
+    return "the translation of the reference" if is_translation else "the initial kernel"
+
+
 def _narrate_kept(event: KernelKept, tracker: RunTracker) -> str | None:
     if event.speedup is None:
-        return f"initial kernel: {format_latency(event.candidate.benchmark)}"
+        start = format_start(event.candidate.id).removeprefix("the ")
+        return f"{start}: {format_latency(event.candidate.benchmark)}"
     best = tracker.state.best if tracker.state else None
     if best is None or best.id != event.candidate.id:
         return None

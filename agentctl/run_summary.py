@@ -22,6 +22,7 @@ from agentctl.formatting import (
     format_percent,
     format_prefilter,
     format_speedup,
+    format_start,
     format_stop_reason,
     format_wins,
 )
@@ -31,7 +32,7 @@ from agentctl.views import as_json as as_view
 from agentctl.views.host_usage import HostUsage
 from agentctl.views.run import bound_percent, run_view
 from state.fold import RunState
-from state.model import Candidate
+from state.model import TRANSLATION_KEY, Candidate
 from state.output_files import write_output
 from state.reader import LogReader
 from targets.registry import kernel_suffix, roofline_name
@@ -115,6 +116,12 @@ def summary_text(tracker: RunTracker, kernel_file: Path | None, *, width: int | 
     ])  # fmt: skip
 
 
+def _start_lines(tracker: RunTracker, best: Candidate) -> list[str]:
+    """Return which start the best kernel came from, unless it is the initial kernel."""
+    first = trace_lineage(tracker.kept, best)[0]
+    return [f"  it came from {format_start(first.id)}"] if first.id == TRANSLATION_KEY.candidate_id else []
+
+
 def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best: Candidate) -> list[str]:
     """Return how the run ended, and its results."""
     peak = format_percent(bound_percent(state.bounds.plain_ms, best.latency_ms))
@@ -133,6 +140,7 @@ def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best
         f"           {peak} of the {roofline_name(state.config.target)}, {tight} of the tight bound",
         f"           found correct on {LEVELS[best.level]}",
         f"  gap to the tight bound of {format_ms(state.bounds.tight_ms)} closed: {closed}",
+        *_start_lines(tracker, best),
         *_discarded_lines(tracker),
         *_hosts_lines(tracker.elsewhere),
         *([_CONFIDENCE] if best.benchmark.wins_percent(initial.benchmark) is not None else []),

@@ -10,25 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daemon.config import Config
+from daemon.translation import KernelTranslator, TranslatedKernel
 from seeds.from_reference import OutputShape, ReferenceFile, make_problem
 from state.model import PERSON, digest_of
-from targets.base import UntranslatableError, import_part
+from targets.base import import_part
 from targets.registry import load_target
 
 if TYPE_CHECKING:
-    from remote.references import ReferenceStore
     from seeds import Problem
     from state.model import PredictedLatency
 
 SIZE = "full"
-
-
-@dataclass(frozen=True, slots=True)
-class TranslatedKernel:
-    """The translation that is predicted to be fastest, and the predicted latencies of all, in ms."""
-
-    kernel: str
-    latencies_ms: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +54,13 @@ async def translate_reference(home: Path, config: Config, file: ReferenceFile) -
     config = config.model_copy(update={"run": config.run.model_copy(update={"size": SIZE})})
     draft = make_problem(file, [OutputShape((1,), "float32")])
     _report(f"running the reference of {file.name}")
-    found = await _references(home).find_output_shapes(draft, SIZE)
+    kernels = KernelTranslator(home)
+    found = await kernels.references.find_output_shapes(draft, SIZE)
     shapes = [OutputShape(shape, _output_type(dtype)) for shape, dtype in found]
     problem = make_problem(file, shapes)
     translated = await translate_problem(home, config, problem)
-    formula = await _load_formula(home, problem, SIZE)
-    work = translator.estimate_work(problem.spec, SIZE, formula)
+    formula = await kernels.load_formula(problem, SIZE)
+    work = translator.estimate_work(problem.spec, SIZE, formula.read_bytes())
     problem = make_problem(file, shapes, work=work, kernel=translated.kernel)
     return TranslatedProblem(problem, translated.latencies_ms)
 
@@ -79,34 +72,19 @@ async def translate_problem(home: Path, config: Config, problem: Problem) -> Tra
         UntranslatableError: there is no translation; the message names what is in the way.
         remote.RemoteError: the reference fails, or nothing can be predicted here.
     """
-    translator = load_translator(config.run.target)
-    formula = await _load_formula(home, problem, config.run.size)
-    kernels = translator.write_kernels(problem.spec, config.run.size, formula)
-    _report(f"predicting {len(kernels)} layouts")
-    found = await _predict(home, config, problem, kernels)
-    fits = [at for at, item in enumerate(found) if item.latency_ms is not None]
-    if not fits:
-        reason = next((item.error.message for item in found if item.error), "it has no latency")
-        raise UntranslatableError(f"no layout fits on the device: {reason}")
-    best = min(fits, key=lambda at: found[at].latency_ms or 0.0)
-    return TranslatedKernel(kernels[best], tuple(item.latency_ms for item in found))
+    load_translator(config.run.target)
+
+    async def predict(kernels: Sequence[str]) -> Sequence[PredictedLatency]:
+        _report(f"predicting {len(kernels)} layouts")
+        return await _predict(home, config, problem, kernels)
+
+    return await KernelTranslator(home).translate(
+        problem, config.run.size, config.run.target, predict=predict
+    )
 
 
 def _report(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _references(home: Path) -> ReferenceStore:
-    from remote.jail_backends import jail_strength
-    from remote.references import ReferenceStore
-
-    return ReferenceStore(home, strength=jail_strength())
-
-
-async def _load_formula(home: Path, problem: Problem, size: str) -> bytes:
-    files = await _references(home).load_files(problem, size, expression=True)
-    assert files.expression is not None
-    return files.expression.read_bytes()
 
 
 def _output_type(dtype: str) -> str:

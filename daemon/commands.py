@@ -76,6 +76,7 @@ from state.model import (
     Role,
     RunConfig,
     RunStatus,
+    StartName,
     digest_of,
 )
 from state.records import NewEvent
@@ -252,7 +253,7 @@ class CommandHandler:
         prompts = prompt_overrides.prompts_in_force(self._log)
         blobs = (
             *command.files.values(),
-            _kernel_source(command),
+            *filter(None, (_kernel_source(command),)),
             *prompt_overrides.missing_prompt_blobs(self._log, prompts),
         )
         return CommandOutcome((created.model_copy(update={"prompts": prompts}),), blobs)
@@ -309,26 +310,49 @@ def create_run(command: Submit, workers: Workers) -> RunCreated:
         for name in config.planner:
             require_known_proposer(name, config.target)
         require_evaluator(config.evaluator, config.target)
-        if command.kernel is None:
-            starting_kernel(problem, config.target)
+        starts = _select_starts(command, problem, workers)
     except (seeds.SeedsError, remote.RemoteError, ProposerError) as error:
         raise CommandRefused(str(error), code=error.code) from error
     return RunCreated(
         config=config.model_copy(update={"problem": problem.name}),
         problem=problem.make_ref(),
-        kernel=digest_of(_kernel_source(command)),
+        kernel=digest_of(source) if (source := _kernel_source(command)) is not None else None,
         bounds=bounds,
         toolchain=toolchain,
         code_version=version("nki-kernel-agent"),
         pinned=command.pinned,
+        starts=starts,
     )
 
 
-def _kernel_source(command: Submit) -> bytes:
-    """Return the starting kernel: the command's own, or the problem's, which `create_run` has checked."""
+def _select_starts(command: Submit, problem: seeds.Problem, workers: Workers) -> tuple[StartName, ...]:
+    """Return the kernels that a run begins from: those that are wanted and that there can be.
+
+    Raises:
+        CommandRefused: a translation is wanted, and the target has no translator.
+        seeds.NoStartingKernelError: the problem has no kernel, and nothing else to begin from.
+    """
+    target = load_target(command.config.target)
+    wanted = command.config.starts
+    translates = workers.translator is not None and target.parts.translator is not None
+    if wanted == "translation" and not translates:
+        raise CommandRefused(f"run.starts is translation, and {target.name} has no translator")
+    found: list[StartName] = []
+    if wanted != "translation":
+        if _kernel_source(command) is not None:
+            found.append("kernel")
+        elif wanted == "kernel" or not translates:
+            starting_kernel(problem, target.name)
+    if wanted != "kernel" and translates:
+        found.append("translation")
+    return tuple(found)
+
+
+def _kernel_source(command: Submit) -> bytes | None:
+    """Return the starting kernel: the command's own, or the problem's; None if there is none."""
     if command.kernel is not None:
         return command.kernel.encode()
-    return command.files[load_target(command.config.target).language.kernel_file]
+    return command.files.get(load_target(command.config.target).language.kernel_file)
 
 
 def steer_run(run: str, state: RunState, command: SteeringCommand) -> CommandOutcome:

@@ -47,6 +47,7 @@ IDLE_POLLS = 4
 def create_workers(home: Path, config: DaemonConfig) -> Workers:
     """Return the real evaluators and proposers, with the settings in `config`."""
     from agent_core import proposers
+    from daemon.translation import KernelTranslator
     from remote import registry
 
     def under(settings: DaemonConfig) -> CreateEvaluator:
@@ -59,7 +60,12 @@ def create_workers(home: Path, config: DaemonConfig) -> Workers:
         )
         return partial(registry.create_evaluator, home=home, means=means)
 
-    return Workers(create_evaluator=under(config), create_proposer=proposers.create_proposer, under=under)
+    return Workers(
+        create_evaluator=under(config),
+        create_proposer=proposers.create_proposer,
+        under=under,
+        translator=KernelTranslator(home, has_pool=True),
+    )
 
 
 async def host_home(

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from agent_core.effects import REQUESTS, STARTED, Decision, Effect, LookAheadRequest
+from agent_core.effects import (
+    STARTED,
+    Decision,
+    Effect,
+    LookAheadRequest,
+    TranslateRequest,
+    request_type,
+)
 from agent_core.ensemble import planner_of
 from agent_core.proposers import is_llm_proposer
 from state.fold import RunState
@@ -25,13 +32,13 @@ class EffectKind(Enum):
     CALL = "call"
 
 
-_SIMULATED_REQUESTS = frozenset({EvaluationRequest, LookAheadRequest})
+_SIMULATED_REQUESTS = frozenset({EvaluationRequest, LookAheadRequest, TranslateRequest})
 """Requests that are almost entirely work of the evaluator."""
 
 
 def effect_kind(state: RunState, key: EffectKey) -> EffectKind:
     """Return which resource an effect of a run uses."""
-    if REQUESTS[key.role] in _SIMULATED_REQUESTS:
+    if request_type(key) in _SIMULATED_REQUESTS:
         return EffectKind.EVALUATION
     return EffectKind.CALL if is_llm_proposer(planner_of(state, key)) else EffectKind.PROPOSAL
 

@@ -17,8 +17,9 @@ from weakref import WeakValueDictionary
 import structlog
 
 from agent_core.effects import (
-    REQUESTS,
     LookAheadRequest,
+    TranslateRequest,
+    request_type,
 )
 from agent_core.ensemble import planner_of
 from agent_core.proposers import is_llm_proposer
@@ -38,10 +39,12 @@ from daemon.outcomes import (
     profile_events,
     role_failure,
 )
+from daemon.translation import TRANSLATOR
 from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
 from remote.cache import code_digest, find_cached
 from remote.errors import InfrastructureError, NoHostError, NotReadyError
+from remote.evaluation_context import read_problem
 from remote.evaluator import EvaluationAnswer, Evaluator, PredictionRequest
 from remote.registry import SIMULATED_KINDS
 from state.errors import StateError
@@ -57,6 +60,7 @@ from state.events import (
 )
 from state.log import EventLog
 from state.model import (
+    INITIAL_KEY,
     JUDGES,
     EffectKey,
     ErrorInfo,
@@ -68,6 +72,7 @@ from state.model import (
     digest_of,
 )
 from state.records import NewEvent
+from targets.base import UntranslatableError
 
 T = TypeVar("T")
 
@@ -124,7 +129,7 @@ class EffectRunner:
             state.errors.StateError: the log failed; the effect stays open.
             EffectDeferred: the run waits, or has ended; the effect stays open.
         """
-        asked: Any = REQUESTS[key.role].model_validate_json(self._log.get_blob(request))
+        asked: Any = request_type(key).model_validate_json(self._log.get_blob(request))
         if key.role in JUDGES:
             await self._evaluate(run, key, asked)
         else:
@@ -169,6 +174,8 @@ class EffectRunner:
         return EffectOutcome((PlanProposed(key=str(key), plan=answer.plan, usage=answer.usage),))
 
     async def _implement_plan(self, run: str, key: EffectKey, asked: Any) -> EffectOutcome:
+        if isinstance(asked, TranslateRequest):
+            return await self._translate_reference(run, key, asked)
         proposer = self._select_proposer(run, key)
         answer = await proposer.implement(asked, self._log.get_blob)
         source = answer.source.encode()
@@ -188,6 +195,35 @@ class EffectRunner:
         return EffectOutcome(
             (ReflectionRecorded(key=str(key), reflection=answer.reflection, usage=answer.usage),)
         )
+
+    async def _translate_reference(self, run: str, key: EffectKey, asked: TranslateRequest) -> EffectOutcome:
+        """Write the kernel that a run begins from; a reference without a translation is no fault of a run."""
+        translator = self._workers.translator
+        with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
+            await self._prepare_evaluator(evaluator)
+
+            async def predict(sources: Sequence[str]) -> Sequence[PredictedLatency]:
+                request = PredictionRequest(
+                    author=TRANSLATOR,
+                    sources=tuple(sources),
+                    problem=asked.problem,
+                    size=asked.size,
+                    target=asked.target,
+                    toolchain=asked.toolchain,
+                )
+                return await self._predict_kernels(key, evaluator, request)
+
+            if translator is None:
+                raise RoleError(ErrorInfo(code="no_translator", message="this process has no translator"))
+            try:
+                problem = read_problem(self._log, asked.problem)
+                found = await translator.translate(problem, asked.size, asked.target, predict=predict)
+            except (UntranslatableError, InfrastructureError) as error:
+                raise RoleError(ErrorInfo(code=error.code, message=str(error))) from error
+        source = found.kernel.encode()
+        note = "the reference, translated"
+        proposed = KernelProposed(key=str(key), source=digest_of(source), note=note, author=TRANSLATOR)
+        return EffectOutcome((proposed,), (source,))
 
     # --- looking ahead -----------------------------------------------------------------------------
 
@@ -276,7 +312,9 @@ class EffectRunner:
                     return
                 try:
                     async with self._lease_device(run, key, evaluator) as use:
-                        judging = self._judge_kernel(key, evaluator, request, needed=self._is_needed(run))
+                        judging = self._judge_kernel(
+                            key, evaluator, request, needed=self._is_needed(run, key)
+                        )
                         end = await use.run_within(judging)
                         outcome = evaluation_outcome(key, cache_key, end)
                         await self._record_outcome(run, outcome, beside=use.settlement_events(end))
@@ -323,10 +361,11 @@ class EffectRunner:
         )
         return EffectOutcome((*profile_events(key, evaluation, self._log.get_blob), completed))
 
-    def _is_needed(self, run: str) -> bool:
-        """Return whether the run has no kernel yet that it can go on with."""
+    def _is_needed(self, run: str, key: EffectKey) -> bool:
+        """Return whether the run has no kernel yet that it can go on with, and needs this one."""
         state = self._log.run_state(run)
-        return state.initial is None or bool(state.rejudge)
+        is_first = key == INITIAL_KEY or "kernel" not in state.starts
+        return (state.initial is None and is_first) or bool(state.rejudge)
 
     async def _judge_kernel(
         self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest, *, needed: bool

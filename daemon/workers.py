@@ -22,6 +22,7 @@ from remote.registry import EvaluatorSpec
 if TYPE_CHECKING:
     from agent_core.roles import Proposer
     from daemon.config import DaemonConfig
+    from daemon.translation import KernelTranslator
     from remote.evaluator import Evaluator
     from state.model import RunConfig
 
@@ -40,10 +41,12 @@ class Workers:
         create_evaluator: CreateEvaluator,
         create_proposer: Callable[[str], Proposer],
         under: Callable[[DaemonConfig], CreateEvaluator] | None = None,
+        translator: KernelTranslator | None = None,
     ) -> None:
         """`under` returns the evaluator factory for given settings; None if evaluators do not depend on
-        them.
+        them. `translator` makes starting kernels from references; None if runs begin from kernels alone.
         """
+        self.translator = translator
         self._create_evaluator = create_evaluator
         self._create_proposer = create_proposer
         self._under = under
@@ -142,3 +145,5 @@ class Workers:
                 _, worker = made.popitem()
                 await worker.aclose()
         self._uses.clear()
+        if self.translator is not None:
+            await self.translator.aclose()

@@ -123,7 +123,11 @@ def _prompt_digests(event: RunCreated | RoundStarted | ConfigChanged) -> tuple[s
 
 
 _REFERENCES: dict[type[Event], Callable[[Any], tuple[str, ...]]] = {
-    RunCreated: lambda event: (event.kernel, *event.problem.files.values(), *_prompt_digests(event)),
+    RunCreated: lambda event: (
+        *filter(None, (event.kernel,)),
+        *event.problem.files.values(),
+        *_prompt_digests(event),
+    ),
     RoundStarted: _prompt_digests,
     ConfigChanged: _prompt_digests,
     CommandReceived: lambda event: (event.payload,),

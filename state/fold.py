@@ -116,6 +116,7 @@ def _create_state(event: Event) -> RunState:
         config=event.config,
         problem=event.problem,
         kernel=event.kernel,
+        starts=event.starts,
         bounds=event.bounds,
         toolchain=event.toolchain,
         pinned=event.pinned,

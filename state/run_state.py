@@ -50,6 +50,7 @@ from state.model import (
     RunEnding,
     RunStatus,
     SlotAssignment,
+    StartName,
     StopReason,
     TechniqueCredit,
     round_usd,
@@ -122,6 +123,8 @@ class RunTally(NamedTuple):
 class RunState(FrozenModel):
     """A run, as `decide` sees it.
 
+    `starts` are the kernels that it begins from, `kernel` the source of the one that is no translation.
+
     `slots` and `parents` belong to the current round and are empty between rounds. `selected` says that the
     round has chosen its beam and only learning is left. `idle` is how the run ends if the round gets no
     verdict. `outcomes` holds results by effect key: those of the round, and those of audits. `former` are the
@@ -149,7 +152,8 @@ class RunState(FrozenModel):
     config: RunConfig
     pending_config: RunConfig | None = None
     problem: ProblemRef
-    kernel: Digest
+    kernel: Digest | None
+    starts: tuple[StartName, ...] = ("kernel",)
     bounds: LatencyBounds
     toolchain: str
     status: RunStatus = RunStatus.RUNNING

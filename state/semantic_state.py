@@ -17,12 +17,14 @@ from state.run_state import RunState
 def dump_semantic(state: RunState) -> dict[str, Any]:
     """Return the semantic state as JSON-like data."""
     unset = {name for name in _ONLY_IF_SET if getattr(state, name) in (None, {})}
+    unset |= {"starts"} if state.starts == ("kernel",) else set()  # as in runs from before other starts
     data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset)
     data["open"] = {key: value["request"] for key, value in data["open"].items()}
     for config in (data["config"], data["pending_config"] or {"search": {}}):
         for name in _NOT_OF_OLD:
             if name in config and config[name] == _default_settings()[name]:
                 del config[name]
+        config.pop("starts", None)  # what came of the wish is in the state's `starts`
         for name in ("hosts", "host_tags"):  # where kernels ran, not how the run went
             config.pop(name, None)
         config["search"].pop("reuse", None)  # its result is in `sequences` and `experiences`

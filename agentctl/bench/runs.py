@@ -146,6 +146,7 @@ def _run_to_end(job: BenchJob, home: str, budget: JobBudget) -> bool:
         "--target", job.target, "--seed", str(job.seed),
     ]  # fmt: skip
     command += ["--kernel", job.kernel] if job.kernel else []
+    command += ["--set", "run.starts=kernel"]  # gains are those of the search, from the kernel that is named
     for name, value in arm_settings(job.arm, budget).items():
         command += ["--set", f"run.search.{name}={value}"]
     log = Path(home, "run.err")

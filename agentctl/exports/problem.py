@@ -23,7 +23,9 @@ def export_problem(
     """
     state = reader.run_state(run)
     files = {path: reader.get_blob(digest) for path, digest in state.problem.files.items()}
-    start = reader.get_blob(state.kernel)
+    if kernel is not None and state.kernel is None:
+        raise BadTarget(f"{run} began from the translation of its reference alone; it had no kernel")
+    start = b"" if state.kernel is None else reader.get_blob(state.kernel)
     if kernel is not None:
         check_output(home, kernel, replace=True)
         if kernel.exists() and kernel.read_bytes() != start and not force:

@@ -148,7 +148,8 @@ def _problem_tags(reader: LogReader, state: RunState) -> ProblemTags:
     """
     import seeds
 
-    kernel = reader.get_blob(state.kernel).decode(errors="replace")
+    first = state.initial.source if state.initial is not None else state.kernel
+    kernel = "" if first is None else reader.get_blob(first).decode(errors="replace")
     files = {path: reader.get_blob(digest) for path, digest in state.problem.files.items()}
     try:
         spec = seeds.build_problem(files).spec

@@ -29,6 +29,7 @@ from agentctl.reports.phrases import (
     latency_with_interval,
     report_title,
     run_ending,
+    start_rows,
 )
 from agentctl.reports.style import SHEET
 from agentctl.reports.work_sections import attempts_section, spending_section
@@ -99,6 +100,8 @@ def _summary_cards(found: ReportDocument) -> Iterator[Html]:
         yield _summary_card(
             "of the tight bound", format_percent(run.percent_of_tight_bound), format_ms(run.tight_bound_ms)
         )
+        for name, text in start_rows(found):
+            yield _summary_card(name, text, "")
         yield _summary_card("found correct on", LEVELS[_kernel_level(found.best)], _proof_note(found.best))
     judged = f"{format_count(run.evaluated, 'verdict')}, {run.looked_at} looked at"
     yield _summary_card("kernels proposed", str(run.proposed), judged)

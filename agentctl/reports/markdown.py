@@ -28,6 +28,7 @@ from agentctl.reports.phrases import (
     latency_with_interval,
     report_title,
     run_ending,
+    start_rows,
 )
 from agentctl.views.improvement_path import Improvement
 from state.model import Level
@@ -90,6 +91,7 @@ def _header_section(found: ReportDocument) -> Iterator[str]:
                 "of the tight bound",
                 f"{format_percent(run.percent_of_tight_bound)} of {format_ms(run.tight_bound_ms)}",
             ),
+            *start_rows(found),
             ("found correct on", LEVELS[Level(found.best.level)]),
         ]
     rows += [

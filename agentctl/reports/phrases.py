@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentctl.formatting import STOP_REASONS, UNLIKE, format_confidence, format_speedup
+from agentctl.formatting import STOP_REASONS, UNLIKE, format_confidence, format_speedup, format_start
 from agentctl.reports.document import ReportDocument
 from agentctl.views.run import LatencyInterval
+from state.model import TRANSLATION_KEY
 
 SOURCE_NOTES: dict[bool | None, str] = {
     True: "All latencies are predicted: a model of the target gave them, and no device has confirmed them.",
@@ -29,6 +30,13 @@ def run_ending(found: ReportDocument) -> str:
     run = found.run
     reasons = {reason.value: text for reason, text in STOP_REASONS.items()}
     return f"{run.state}, {reasons[run.reason]}" if run.reason else run.state
+
+
+def start_rows(found: ReportDocument) -> list[tuple[str, str]]:
+    """Return which start the best kernel came from, unless it is the initial kernel."""
+    line = found.path.line
+    is_translation = bool(line) and line[0].candidate == TRANSLATION_KEY.candidate_id
+    return [("began from", format_start(line[0].candidate))] if is_translation else []
 
 
 def latency_source(one: LatencyInterval) -> str:

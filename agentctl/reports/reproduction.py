@@ -55,7 +55,7 @@ def reproduction_commands(
     kernel_file = load_target(state.config.target).language.kernel_file
     suffix = kernel_suffix(state.config.target)
     kernel, start_file = f"best{suffix}", f"start{suffix}"
-    own_start = state.kernel != problem.make_ref().files.get(kernel_file)
+    own_start = state.kernel not in {None, problem.make_ref().files.get(kernel_file)}
     start = ["--kernel", start_file] if own_start else []
     wanted = [*([] if builtin else ["-o", FOLDER]), *(["--kernel", start_file] if own_start else [])]
     export = [_shell_command("problems", "export", run, *wanted)] if wanted else []

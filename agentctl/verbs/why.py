@@ -18,13 +18,14 @@ from agentctl.formatting import (
     format_latency,
     format_percent,
     format_speedup,
+    format_start,
 )
 from agentctl.run_lookup import find_run
 from agentctl.terminal_style import style
 from agentctl.views import as_json
 from agentctl.views.candidate import BEST, CandidateView, Judgement, load_candidate
 from daemon import exits
-from state.model import INITIAL_KEY, PERSON, RESOLUTION_RATIO, Level, Verdict
+from state.model import INITIAL_KEY, PERSON, RESOLUTION_RATIO, TRANSLATION_KEY, Level, Verdict
 from state.reader import LogReader
 
 MAX_WIDTH = 100
@@ -91,13 +92,17 @@ def _origin_sentences(found: CandidateView) -> Iterator[str]:
     if found.id == INITIAL_KEY.candidate_id:
         yield "This is the kernel that the run started from."
         return
+    if found.id == TRANSLATION_KEY.candidate_id:
+        made = _event_reference(found, "kernel")
+        yield f"This is the problem's reference, translated into a kernel{made}, from which the run started."
+        return
     if found.author == PERSON:
         yield f"A person proposed it in round {found.round}{_event_reference(found, 'kernel')}"
         yield from ([f'saying: "{found.note}".'] if found.note else ["without a note."])
         return
     line = f"It was made in round {found.round} from {found.parent}"
     steps = len(found.parents)
-    yield f"{line}, {format_count(steps, 'step')} from the initial kernel."
+    yield f"{line}, {format_count(steps, 'step')} from {format_start(found.parents[0])}."
     if found.repair:
         yield f"It is repair {found.repair} of {found.repairs[0] if found.repairs else 'another'}."
 

@@ -16,6 +16,7 @@ from state.model import (
     ProblemRef,
     Rebase,
     RunConfig,
+    StartName,
     StopReason,
 )
 
@@ -25,20 +26,22 @@ class RunCreated(Event):
 
     `pinned` are the keys that somebody set for this run; edits of the configuration file do not change them.
     `prompts` is the version of the prompts of its LLM roles, and the digest of their blob; None if it was not
-    recorded.
+    recorded. `starts` are the kernels that it begins from; `kernel` is None if that is the translation
+    alone.
     """
 
-    version = 9
+    version = 10
     family = "run"
     type: Literal["RunCreated"] = "RunCreated"
     config: RunConfig
     problem: ProblemRef
-    kernel: Digest
+    kernel: Digest | None
     bounds: LatencyBounds
     toolchain: str
     code_version: str
     pinned: tuple[str, ...] = ()
     prompts: Digest | None = None
+    starts: tuple[StartName, ...] = ("kernel",)
 
 
 class RunForked(Event):
@@ -49,7 +52,7 @@ class RunForked(Event):
     RunCreated.
     """
 
-    version = 5
+    version = 6
     family = "run"
     type: Literal["RunForked"] = "RunForked"
     parent: str
@@ -107,7 +110,7 @@ class ConfigChanged(Event):
     `prompts`, they stay as they are.
     """
 
-    version = 9
+    version = 10
     family = "run"
     type: Literal["ConfigChanged"] = "ConfigChanged"
     config: JsonValue

@@ -53,7 +53,16 @@ from state.model.judgement import (
     ProblemRef,
     Verdict,
 )
-from state.model.keys import INITIAL_KEY, JUDGES, PERSON_SLOT, EffectKey, Key, Role, draw_seed
+from state.model.keys import (
+    INITIAL_KEY,
+    JUDGES,
+    PERSON_SLOT,
+    TRANSLATION_KEY,
+    EffectKey,
+    Key,
+    Role,
+    draw_seed,
+)
 from state.model.learning import (
     ExperienceContext,
     LearntExperience,
@@ -83,7 +92,7 @@ from state.model.search import (
     StopReason,
     TechniqueCredit,
 )
-from state.model.settings import ApprovalPoint, LlmConfig, Rebase, RunConfig, SearchConfig
+from state.model.settings import ApprovalPoint, LlmConfig, Rebase, RunConfig, SearchConfig, StartName
 
 __all__ = [
     "INITIAL_KEY",
@@ -94,6 +103,7 @@ __all__ = [
     "PREFILTER_STAGE",
     "RESOLUTION_RATIO",
     "SYSTEM_STREAM",
+    "TRANSLATION_KEY",
     "TRUSTED_AUTHORS",
     "UNKNOWN_AUTHOR",
     "Amount",
@@ -152,6 +162,7 @@ __all__ = [
     "SearchConfig",
     "SequenceLeg",
     "SlotAssignment",
+    "StartName",
     "StopReason",
     "TechniqueCredit",
     "TokenRates",

@@ -15,7 +15,7 @@ PERSON = "person"
 UNKNOWN_AUTHOR = "unknown"
 """The author of a kernel whose author is unknown; it is not trusted."""
 
-TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "knobs", "scripted"})
+TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "knobs", "scripted", "translation"})
 """Authors whose kernels may run in a weak jail; all other authors are models."""
 
 

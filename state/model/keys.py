@@ -85,6 +85,10 @@ INITIAL_KEY = EffectKey(0, 0, 0, 0, 0, Role.EVALUATOR)
 """The evaluation of a run's initial kernel; its candidate is `r0.b0.p0.k0.f0`."""
 
 
+TRANSLATION_KEY = EffectKey(0, 1, 0, 0, 0, Role.EXECUTOR)
+"""The translation of the reference that a run begins from; its candidate is `r0.b1.p0.k0.f0`."""
+
+
 def draw_seed(run_seed: int, key: EffectKey) -> int:
     """Return the seed of all random draws of one effect, from the run's seed and the effect key alone."""
     return int.from_bytes(hashlib.sha256(f"{run_seed}|{key}".encode()).digest()[:8])

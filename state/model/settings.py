@@ -162,6 +162,10 @@ def _is_empty(value: object) -> bool:
     return not value
 
 
+StartName = Literal["kernel", "translation"]
+"""A kernel that a run begins from: the problem's own (or the given one), or its reference translated."""
+
+
 class RunConfig(FrozenModel):
     """Everything that decides how a run goes; its effective values are part of RunCreated."""
 
@@ -172,6 +176,9 @@ class RunConfig(FrozenModel):
     size: Literal["full", "reduced"] = Field(default="full", description="the problem's size")
     target: str = Field(default="trn2", description="the device that kernels are for")
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of all draws")
+    starts: Literal["kernel", "translation", "both"] = Field(
+        default="both", description="what the run begins from: the kernel, its reference translated, or both"
+    )
     evaluator: str = Field(default="sim", description="who judges and times kernels")
     hosts: tuple[HostEntry, ...] = Field(
         default=(), max_length=256, description="hosts that kernels run on, [user@]host[:port] or a table"

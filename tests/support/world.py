@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from agent_core.decide import decide
-from agent_core.effects import REQUESTS, STARTED, Effect, Record
+from agent_core.effects import STARTED, Effect, Record, TranslateRequest, request_type
 from agent_core.roles import Proposer, RoleError
 from agent_core.roles.scripted import CONSTANT, ScriptedProposer
 from state.events import (
@@ -53,6 +53,7 @@ from state.model import (
     Role,
     RunConfig,
     SearchConfig,
+    StartName,
     Verdict,
     digest_of,
 )
@@ -153,14 +154,17 @@ def judge_constants(source: str) -> Evaluation:
 class World:
     """One run, driven by hand. `order` seeds the order of actions; None is first come, first served.
 
-    `files` are those of the problem, for proposers that read it.
+    `files` are those of the problem, for proposers that read it. `starts` are the kernels that the run begins
+    from, `translation` what its reference becomes; None: it has no translation.
     """
 
     def __init__(
         self,
         config: RunConfig | None = None,
         *,
-        kernel: str = KERNEL,
+        kernel: str | None = KERNEL,
+        starts: tuple[StartName, ...] = ("kernel",),
+        translation: str | None = None,
         judge: Judge = judge_constants,
         catch: Catch = catch_nothing,
         proposer: Proposer | None = None,
@@ -170,6 +174,7 @@ class World:
         faults: Faults = Faults(),
     ) -> None:
         self.judge = judge
+        self.translation = translation
         self.catch = catch
         self.proposer: Proposer = proposer or ScriptedProposer()
         self.faults = faults
@@ -187,7 +192,8 @@ class World:
             RunCreated(
                 config=config or small(),
                 problem=problem,
-                kernel=self.put(kernel),
+                kernel=None if kernel is None else self.put(kernel),
+                starts=starts,
                 bounds=bounds or LatencyBounds(plain_ms=0.01, tight_ms=0.02),
                 toolchain="world 1",
                 code_version="0",
@@ -299,7 +305,7 @@ class World:
 
     def _deliver(self, key: EffectKey) -> None:
         logged = self.blobs[self.state.open[str(key)].request]
-        outcome = self._answer(key, REQUESTS[key.role].model_validate_json(logged))
+        outcome = self._answer(key, request_type(key).model_validate_json(logged))
         self.append(outcome)
         if self._luck.random() < self.faults.repeat:
             self._offer_again(outcome)
@@ -360,6 +366,10 @@ class World:
         return PlanProposed(key=key, plan=at_once(self.proposer.plan(request, self._read)).plan)
 
     def _implement_plan(self, key: str, request: Any) -> Event:
+        if isinstance(request, TranslateRequest):
+            if self.translation is None:
+                raise RoleError(ErrorInfo(code="untranslatable", message="np.sort has no translation"))
+            return KernelProposed(key=key, source=self.put(self.translation), author="translation")
         answer = at_once(self.proposer.implement(request, self._read))
         return KernelProposed(key=key, source=self.put(answer.source), note=answer.note)
 

@@ -119,7 +119,9 @@ class _GatherWalk:
         match event:
             case RunCreated():
                 self.created = event
-                self.kernels[_kernel_key(INITIAL_KEY)] = JudgedKernel(_kernel_key(INITIAL_KEY), event.kernel)
+                if event.kernel is not None:
+                    first = _kernel_key(INITIAL_KEY)
+                    self.kernels[first] = JudgedKernel(first, event.kernel)
             case RoundStarted():
                 self.rounds = max(self.rounds, event.round)
                 self._parents |= {(event.round, slot.slot): slot.parent for slot in event.slots}

@@ -1,0 +1,108 @@
+"""Translates references into kernels: for runs that begin from one, and for `agentctl translate`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent_core.roles.process_pool import ProcessPool
+from seeds.spec import ProblemSpec
+from targets.base import UntranslatableError, import_part
+from targets.registry import load_target
+
+if TYPE_CHECKING:
+    from remote.references import ReferenceStore
+    from seeds import Problem
+    from state.model import PredictedLatency
+
+TRANSLATOR = "translation"
+"""The author of translated kernels."""
+
+_MOST_LAYOUTS = 12
+"""How many layouts are predicted; those that are likely to be fast come first."""
+
+PredictSources = Callable[[Sequence[str]], Awaitable[Sequence["PredictedLatency"]]]
+"""Predicts kernels for the problem, size and target that are translated."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedKernel:
+    """The translation that is predicted to be fastest, and the predicted latencies of all, in ms."""
+
+    kernel: str
+    latencies_ms: tuple[float | None, ...]
+
+
+class KernelTranslator:
+    """Writes kernels from the references of problems, in a process of its own if there is a pool."""
+
+    def __init__(self, home: Path, *, has_pool: bool = False) -> None:
+        self._home = home
+        self._pool = ProcessPool(write_kernels, workers=1) if has_pool else None
+
+    @property
+    def references(self) -> ReferenceStore:
+        """Where formulas of references are kept."""
+        from remote.jail_backends import jail_strength
+        from remote.references import ReferenceStore
+
+        return ReferenceStore(self._home, strength=jail_strength())
+
+    async def load_formula(self, problem: Problem, size: str) -> Path:
+        """Return the file with a reference's formula, or with the reason why it has none.
+
+        Raises:
+            InfrastructureError: the reference fails, or cannot be run.
+        """
+        files = await self.references.load_files(problem, size, expression=True)
+        assert files.expression is not None
+        return files.expression
+
+    async def translate(
+        self, problem: Problem, size: str, target: str, *, predict: PredictSources
+    ) -> TranslatedKernel:
+        """Return the translation of a problem's reference that is predicted to be fastest.
+
+        Raises:
+            UntranslatableError: there is no translation; the message names what is in the way.
+            InfrastructureError: the reference fails, or cannot be run.
+        """
+        formula = await self.load_formula(problem, size)
+        request = json.dumps(
+            {"target": target, "spec": problem.spec.model_dump_json(), "size": size, "formula": str(formula)}
+        )
+        if self._pool is None:
+            answer = json.loads(await asyncio.to_thread(write_kernels, request))
+        else:
+            answer = json.loads(await self._pool.run(request))
+        if "error" in answer:
+            raise UntranslatableError(answer["error"])
+        kernels = answer["kernels"][:_MOST_LAYOUTS]
+        found = await predict(kernels)
+        times = {at: item.latency_ms for at, item in enumerate(found) if item.latency_ms is not None}
+        if not times:
+            reason = next((item.error.message for item in found if item.error), "it has no latency")
+            raise UntranslatableError(f"no layout fits on the device: {reason}")
+        best = min(times, key=times.__getitem__)
+        return TranslatedKernel(kernels[best], tuple(item.latency_ms for item in found))
+
+    async def aclose(self) -> None:
+        """End the process."""
+        if self._pool is not None:
+            await self._pool.aclose()
+
+
+def write_kernels(request: str) -> str:
+    """Answer a request of `KernelTranslator`; both are JSON."""
+    asked = json.loads(request)
+    translator = import_part(load_target(asked["target"]).parts.translator or "")
+    spec = ProblemSpec.model_validate_json(asked["spec"])
+    try:
+        kernels = translator.write_kernels(spec, asked["size"], Path(asked["formula"]).read_bytes())
+    except UntranslatableError as error:
+        return json.dumps({"error": str(error)})
+    return json.dumps({"kernels": kernels})
