@@ -30,6 +30,8 @@ def make_reduction(
     if partition is None and (spread := _over_partitions(context, value)) is not None:
         return spread
     data = context.tile(value.value, partition)
+    if (value, partition) in context.tiles:
+        return context.tiles[value, partition]  # whoever made the elements added them up on the way
     inner = tuple(sorted(value.over, key=context.nest.rank))
     if data.free[-len(inner) :] != inner and prod(atom.size for atom in inner) <= _FEW:
         return _make_chain(context, value, data, free)

@@ -25,6 +25,7 @@ from targets.nki.translation.access import (
     through_broadcast,
     through_view,
 )
+from targets.nki.translation.activations import ActivationFinder, FoundActivation
 from targets.nki.translation.known import KnownArrays
 from targets.nki.translation.simplify import make_binary, make_contraction, make_reduction, make_unary
 from targets.nki.translation.values import (
@@ -36,9 +37,11 @@ from targets.nki.translation.values import (
     Scan,
     Select,
     Table,
+    Unary,
     Value,
 )
 
+_OF_ELEMENTS = frozenset({"unary", "binary", "select"})
 _MAX_TABLE = 1 << 21
 _MAX_SOURCES = 64
 _MAX_RUNS = 64
@@ -85,11 +88,13 @@ class Demand:
         stored: Mapping[int, Buffer],
         loops: LoopTable,
         known: KnownArrays,
+        activations: ActivationFinder,
         before: Demand | None = None,
     ) -> None:
         self.nodes = expression.nodes
         self.indices = expression.arrays
         self.inputs, self.stored, self.loops, self.known = inputs, stored, loops, known
+        self.activations = activations
         self._found: dict[tuple[int, Access], Value] = {}
         self._asked: dict[int, list[Access]] = {}
         self._before: Mapping[int, Sequence[Access]] = {} if before is None else before.accesses
@@ -131,7 +136,16 @@ class Demand:
             return Load(number, self.stored[number], access)
         if self.known.is_known(number):
             return self._known_value(number, access)
+        found = self.activations.find(number) if node.kind in _OF_ELEMENTS else None
+        if found is not None:
+            return self._activation(number, found, access)
         return self._makers[node.kind](number, node, access)
+
+    def _activation(self, number: int, found: FoundActivation, access: Access) -> Value:
+        """factor * function(scale * x): the engine's function, whatever the reference calls it."""
+        data = make_binary(number, "multiply", self.value(found.source, access), Number(number, found.scale))
+        result = Unary(number, found.function, data)
+        return make_binary(number, "multiply", result, Number(number, found.factor))
 
     def _known_value(self, number: int, access: Access) -> Value:
         flat = np.ascontiguousarray(self.known.array(number)).reshape(-1)[access.offset :]
@@ -166,6 +180,13 @@ class Demand:
         return make_unary(number, node.params[0], self._argument(node, 0, access))
 
     def _binary(self, number: int, node: ExpressionNode, access: Access) -> Value:
+        if node.params[0] in {"divide", "true_divide"}:
+            divisor = node.args[1]
+            found = self.activations.find(divisor, inverse=True)
+            if found is not None:
+                inner = through_broadcast(access, node.shape, self.nodes[divisor].shape)
+                inverse = self._activation(number, found, inner)
+                return make_binary(number, "multiply", self._argument(node, 0, access), inverse)
         left, right = (self._argument(node, at, access) for at in (0, 1))
         return make_binary(number, node.params[0], left, right)
 

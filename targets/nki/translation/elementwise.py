@@ -66,10 +66,12 @@ def _fill(  # noqa: PLR0917  a maker's arguments, a name, and the instruction
     partition: Atom | None,
     free: tuple[Atom, ...],
     instruction: Callable[[str, Views], str],
+    *,
+    dtype: str = "float32",
 ) -> Tile:
     """Make a tile by one instruction for each chunk of partitions."""
     lines = context.lines(value)
-    tile = context.new_tile(stem, partition, free, lines)
+    tile = context.new_tile(stem, partition, free, lines, dtype=dtype)
     with context.rows(lines, partition) as rows:
         lines.add(instruction(context.view(tile, rows, free), Views(context, rows, free)))
     return tile
@@ -88,6 +90,7 @@ def make_load(context: StageContext, value: Value, partition: Atom | None, free:
     """Elements of an array in HBM; the same ones in all partitions if the loop there does not move them."""
     assert isinstance(value, Load)
     lines = context.lines(value)
+    free = tuple(sorted(free, key=lambda atom: -value.access.stride(atom)))  # in runs, as they lie in HBM
     tile = context.new_tile(f"{value.buffer.name}_tile", partition, free, lines, dtype=value.buffer.dtype)
     write_load(context, value, tile, lines)
     return tile if value.buffer.dtype == "float32" else _widened(context, value, tile)
@@ -264,21 +267,31 @@ def _activation_source(
     return source, {}
 
 
-def make_binary(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:
+def make_binary(
+    context: StageContext,
+    value: Value,
+    partition: Atom | None,
+    free: tuple[Atom, ...],
+    *,
+    dtype: str = "float32",
+) -> Tile:
     """A function of two values; numbers and columns are operands of their own kind."""
     assert isinstance(value, Binary)
     stem = "mask" if value.function in _INVERSE else _STEMS[value.function]
     if value.function == "multiply" and value.left is value.right:
         return _activate(context, value, partition, free, "square", context.tile(value.left, partition), {})
     steps = _scalar_steps(context, value, partition, free)
-    if steps is None and (found := _three_operands(context, value, partition, free)) is not None:
-        return found
+    if steps is None and dtype == "float32":
+        found = _three_operands(context, value, partition, free)
+        if found is not None:
+            return found
     if steps is None:
         one, two = context.tile(value.left, partition), context.tile(value.right, partition)
         return _fill(
             context, stem, value, partition, free,
             lambda dst, views: f"nisa.tensor_tensor(dst={dst}, data1={views.full(one)}, "
             f"data2={views.full(two)}, op=nl.{value.function})",
+            dtype=dtype,
         )  # fmt: skip
     source, operations = steps
     data = context.tile(source, partition)
@@ -290,7 +303,7 @@ def make_binary(context: StageContext, value: Value, partition: Atom | None, fre
         )
         return f"nisa.tensor_scalar(dst={dst}, data={views.full(data)}{texts})"
 
-    return _fill(context, stem, value, partition, free, instruction)
+    return _fill(context, stem, value, partition, free, instruction, dtype=dtype)
 
 
 def _three_operands(
@@ -368,19 +381,36 @@ def make_select(context: StageContext, value: Value, partition: Atom | None, fre
         found = _select_by_index(context, value, value.condition, partition, free)
         if found is not None:
             return found
-    mask = context.tile(value.condition, partition)
-    left, right = context.tile(value.left, partition), context.tile(value.right, partition)
     lines = context.lines(value)
-    bits = context.new_tile("choice", partition, free, lines, dtype="uint8")
-    tile = context.new_tile("chosen", partition, free, lines)
+    bits = _choice_bits(context, value, partition, free)
+    left, right = context.tile(value.left, partition), context.tile(value.right, partition)
+    is_own = context.uses[value.right] == 1 and right.free == free and context.lines(value.right) is lines
+    tile = right if is_own else context.new_tile("chosen", partition, free, lines)
     with context.rows(lines, partition) as rows:
         views, dst = Views(context, rows, free), context.view(tile, rows, free)
-        lines.add(f"nisa.tensor_copy(dst={views.full(bits)}, src={views.full(mask)})")
-        lines.add(f"nisa.tensor_copy(dst={dst}, src={views.full(right)})")
+        if not is_own:
+            lines.add(f"nisa.tensor_copy(dst={dst}, src={views.full(right)})")
         lines.add(
             f"nisa.tensor_copy_predicated(dst={dst}, src={views.full(left)}, predicate={views.full(bits)})"
         )
     return tile
+
+
+def _choice_bits(
+    context: StageContext, value: Select, partition: Atom | None, free: tuple[Atom, ...]
+) -> Tile:
+    """Where a choice takes its first value, as bytes."""
+    condition = value.condition
+    is_compared = isinstance(condition, Binary) and condition.function in _INVERSE
+    if is_compared and context.uses[condition] == 1 and context.nest.free_atoms(condition, partition) == free:
+        return make_binary(context, condition, partition, free, dtype="uint8")
+    mask = context.tile(condition, partition)
+    lines = context.lines(value)
+    bits = context.new_tile("choice", partition, free, lines, dtype="uint8")
+    with context.rows(lines, partition) as rows:
+        views = Views(context, rows, free)
+        lines.add(f"nisa.tensor_copy(dst={views.full(bits)}, src={views.full(mask)})")
+    return bits
 
 
 def _select_by_index(

@@ -12,11 +12,12 @@ from remote.judge.identity.expression import ArrayExpression, Shape, strides_of
 from targets.base import UntranslatableError
 from targets.nki.translation import combine, elementwise
 from targets.nki.translation.access import Atom, AxisIndex, SplitNeededError, join_axes, make_access
+from targets.nki.translation.activations import ActivationFinder
 from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
 from targets.nki.translation.hbm import array_text
 from targets.nki.translation.known import KnownArrays
 from targets.nki.translation.layout import PARTITIONS, Nest, blocker
-from targets.nki.translation.merge import merge_loops
+from targets.nki.translation.merge import merge_loops, row_groups, split_rows
 from targets.nki.translation.stage import SBUF_BYTES, KnownTables, Maker, StageContext, Store, Tile
 from targets.nki.translation.text import INDENT, Lines, NameTable
 from targets.nki.translation.values import (
@@ -91,6 +92,7 @@ class KernelWriter:
             UntranslatableError: there is no translation; the message names what is in the way.
         """
         self.known = KnownArrays(self.expression)
+        self.activations = ActivationFinder(self.expression, self.known)
         self.stored: dict[int, Buffer] = {}
         self.loops = LoopTable()
         self.choices: dict[int, list[str | None]] = {}
@@ -213,6 +215,7 @@ class KernelWriter:
                 stored=stored,
                 loops=self.loops,
                 known=self.known,
+                activations=self.activations,
                 before=demand,
             )
             stores = [self._store_of(demand, target, shape, axes) for target in targets]
@@ -232,18 +235,34 @@ class KernelWriter:
     def _write_nest(self, node: int, stores: Sequence[Store], atoms: Sequence[Atom]) -> list[str]:
         """Write a stage with the chosen loop on the partitions, else with the first that can be written."""
         stores, atoms = merge_loops(stores, atoms)
-        choices = {_name(atom): atom for atom in _row_choices(stores, atoms)}
-        self.choices[node] = list(choices)
+        choices = {_name(atom): (atom, 1) for atom in _row_choices(stores, atoms)}
+        grouped = {
+            f"{atom.name} by {inner}": (atom, inner)
+            for atom, _ in choices.values()
+            if atom is not None
+            for inner in row_groups(stores, atom)
+        }
+        self.choices[node] = [*grouped, *choices]
+        choices |= grouped
         wanted = [self.rows[node]] if self.rows.get(node, "") in choices else list(choices)
         failures: list[Exception] = []
         for name in wanted:
             try:
-                return self._write_layout(stores, choices[name], atoms)
+                return self._write_grouped(stores, *choices[name], atoms)
             except (UntranslatableError, StoredNeededError) as failure:
                 failures.append(failure)
         needed = [failure for failure in failures if isinstance(failure, StoredNeededError)]
         unstored = [failure for failure in needed if failure.node not in self.stored and failure.node != node]
         raise (unstored or failures)[0]
+
+    def _write_grouped(
+        self, stores: Sequence[Store], row: Atom | None, inner: int, atoms: tuple[Atom, ...]
+    ) -> list[str]:
+        """Write a layout with several rows in each partition."""
+        if row is None or inner == 1:
+            return self._write_layout(stores, row, atoms)
+        split, loops, outer = split_rows(stores, atoms, row, inner)
+        return self._write_layout(split, outer, loops)
 
     def _write_layout(self, stores: Sequence[Store], row: Atom | None, atoms: tuple[Atom, ...]) -> list[str]:
         if row is not None and not all(row in store.access.atoms for store in stores):

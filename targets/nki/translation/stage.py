@@ -211,6 +211,10 @@ class StageContext:
         texts += [":"] if not tile.free else []
         own = [atom for atom in tile.free if atom not in fixed]
         name = tile.name if all(text == ":" for text in texts) else f"{tile.name}[{', '.join(texts)}]"
+        wanted = [atom for atom in free if atom in own]
+        if wanted != own and len(wanted) == len(own):
+            name += f".permute({[0, *(1 + own.index(atom) for atom in wanted)]})"
+            own = wanted
         return self._repeated(name, own, free, boxes, has_unit=not tile.free)
 
     def _free_text(self, atom: Atom, boxes: Box) -> str:

@@ -17,7 +17,7 @@ from targets.nki.translation.kernel import RESERVED, KernelWriter, Signature
 from targets.nki.translation.simplify import ACTIVATIONS
 from targets.nki.translation.values import Buffer
 
-_LAYOUTS = 3
+_LAYOUTS = 5
 """Layouts that are written for each loop nest."""
 
 
