@@ -22,6 +22,21 @@ _TOLERANCE = 2e-5
 _SEEDS = [0, 21, 42, 63, 84]
 
 
+_IN_FLOAT64 = """
+
+
+def _in_float64(compute):
+    def reference(*arrays):
+        return compute(*(a.astype("float64") if a.dtype.kind == "f" else a for a in arrays))
+
+    return reference
+
+
+reference = _in_float64(reference)  # what a kernel is compared with has no rounding of its own
+"""
+"""What a reference's text ends with in a problem: arrays of ordinary engineers are float32."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReferenceFile:
     """A reference's text, and what it declares; inputs by name have a shape and a type."""
@@ -133,7 +148,7 @@ def make_problem(
     stub = f"import nki\n\n\n@nki.jit\ndef {file.name}({arguments}):\n    raise NotImplementedError\n"
     texts = {
         SPEC_FILE: _spec_text(file, outputs, work or {}),
-        REFERENCE_FILE: file.text,
+        REFERENCE_FILE: file.text.rstrip() + _IN_FLOAT64,
         KERNEL_FILE: kernel or stub,
     }
     return build_problem({name: text.encode() for name, text in texts.items()})

@@ -61,6 +61,16 @@ class Access:
         """The loops that the element depends on."""
         return frozenset(atom for atom, _ in self.terms)
 
+    @property
+    def backward(self) -> frozenset[Atom]:
+        """The loops that go from the end of an array to its start."""
+        return frozenset(atom for atom, stride in self.terms if stride < 0)
+
+    def turned(self) -> Access:
+        """Return the access that walks the same elements with every loop going forward."""
+        start = self.offset + sum(stride * (atom.size - 1) for atom, stride in self.terms if stride < 0)
+        return Access(start, tuple((atom, abs(stride)) for atom, stride in self.terms))
+
     def stride(self, atom: Atom) -> int:
         """How many elements one step of a loop moves, 0 for other loops."""
         return next((stride for mine, stride in self.terms if mine == atom), 0)
@@ -70,7 +80,7 @@ class Access:
 
         Raises:
             SplitNeededError: a loop runs over the end of an axis.
-            UntranslatableError: a loop moves along two axes at once, as along a diagonal.
+            UntranslatableError: rows run over the end of an axis.
         """
         units = strides_of(shape)
         starts = [int(at) for at in np.unravel_index(self.offset, shape)] if shape else []
@@ -80,9 +90,11 @@ class Access:
                 (at for at, unit in enumerate(units) if shape[at] > 1 and abs(stride) >= unit), len(shape) - 1
             )
             step, rest = divmod(stride, units[axis])
-            if rest:
-                raise UntranslatableError(f"a loop of {atom.size} moves along two axes of {shape} at once")
             terms[axis].append((atom, step))
+            while rest:  # along a diagonal, a loop moves several axes
+                axis = next(at for at, unit in enumerate(units) if shape[at] > 1 and rest >= unit)
+                step, rest = divmod(rest, units[axis])
+                terms[axis].append((atom, step))
         for axis, size in enumerate(shape):
             _check_inside(starts[axis], terms[axis], size)
         return [AxisIndex(start, tuple(own)) for start, own in zip(starts, terms, strict=True)]

@@ -18,6 +18,8 @@ from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines
 from targets.nki.translation.values import Assembled, Contract, Load, Number, Reduce, Scan, Value
 
+_LONG_SUM = 2048
+"""Elements from which a sum is added up in parts."""
 _FEW = 8
 """Elements up to which a reduction over loops that are not innermost is a chain of instructions."""
 
@@ -36,7 +38,15 @@ def make_reduction(
     if data.free[-len(inner) :] != inner and prod(atom.size for atom in inner) <= _FEW:
         return _make_chain(context, value, data, free)
     lines = context.lines(value)
+    width = context.width(partition, data.free)
     tile = context.new_tile(_REDUCED[value.function], partition, free, lines)
+    is_row_sum = value.function == "add" and not free and not data.places and len(data.free) == 1
+    if is_row_sum and width > _LONG_SUM:
+        _add_up_in_parts(context, data, tile, lines)
+        return tile
+    if is_row_sum and context.prefers_scalar(width):
+        _add_up_by_scalar(context, data, tile, lines)
+        return tile
     kept = [atom for atom in data.free if atom not in value.over]
     last = [atom for atom in data.free if atom in value.over]
     with context.rows(lines, partition) as rows:
@@ -47,8 +57,38 @@ def make_reduction(
         axes = tuple(range(1 + len(kept), 1 + len(kept) + len(last)))
         axis = str(axes[0]) if len(axes) == 1 else str(axes)
         target = context.view(tile, rows, free)
+        if not is_row_sum:
+            context.busy["vector"] += width
         lines.add(f"nisa.tensor_reduce(dst={target}, op=nl.{value.function}, data={view}, axis={axis})")
     return tile
+
+
+def _add_up_in_parts(context: StageContext, data: Tile, total: Tile, lines: Lines) -> None:
+    """Add up each partition's elements in parts, and then those: long sums in float32 lose digits."""
+    context.busy["vector"] += context.width(data.partition, data.free)
+    (loop,) = data.free
+    size = context.nest.width(loop)
+    parts = max(part for part in range(1, int(size**0.5) + 1) if size % part == 0)
+    sums = Atom(f"{loop.name}o", parts)
+    partial = context.new_tile("part_totals", data.partition, (sums,), lines)
+    with context.rows(lines, data.partition) as rows:
+        source = f"{context.view(data, rows, data.free)}.reshape_dim(1, ({parts}, {size // parts}))"
+        between = context.view(partial, rows, (sums,))
+        lines.add(f"nisa.tensor_reduce(dst={between}, op=nl.add, data={source}, axis=2)")
+        result = context.view(total, rows, ())
+        lines.add(f"nisa.tensor_reduce(dst={result}, op=nl.add, data={between}, axis=1)")
+
+
+def _add_up_by_scalar(context: StageContext, data: Tile, total: Tile, lines: Lines) -> None:
+    """Add up each partition's elements by ScalarE, which copies them on the way."""
+    copies = context.new_tile("copies", data.partition, data.free, lines)
+    with context.rows(lines, data.partition) as rows:
+        source, target = (context.view(item, rows, data.free) for item in (data, copies))
+        result = context.view(total, rows, ())
+        lines.add(
+            f"nisa.activation_reduce(dst={target}, op=nl.copy, data={source}, reduce_op=nl.add, "
+            f"reduce_res={result})"
+        )
 
 
 _REDUCED = {"add": "total", "multiply": "total_product", "maximum": "largest", "minimum": "smallest"}
@@ -189,8 +229,14 @@ def make_transposed(
         lines.add(f"nisa.nc_transpose(dst={inside}, data={moved})")
         at = {source_loop: (_inner_start(context, source_loop, source_rows), source_rows.count)}
         result = context.view(tile, target_rows, (source_loop,), at, fixed)
-        lines.add(f"nisa.tensor_copy(dst={result}, src={inside})")
+        add_copy(context, lines, result, inside, context.width(partition, (source_loop,)))
     return tile
+
+
+def add_copy(context: StageContext, lines: Lines, target: str, source: str, width: int) -> None:
+    """Copy elements by the engine that has less to do."""
+    engine = ", engine=nisa.engine.scalar" if context.prefers_scalar(width) else ""
+    lines.add(f"nisa.tensor_copy(dst={target}, src={source}{engine})")
 
 
 def _inner_start(context: StageContext, atom: Atom, rows: Rows) -> str:
@@ -251,7 +297,7 @@ def make_contraction(
         for pair, (stays, moves) in zip(pairs, tiles, strict=True):
             _write_product(bank, pair, stays, moves, target)
         result = context.view(tile, rows, inner, bank.box, fixed)
-        lines.add(f"nisa.tensor_copy(dst={result}, src={target})")
+        add_copy(context, lines, result, target, context.width(partition, inner))
     return tile
 
 

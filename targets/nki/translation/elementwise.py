@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
+from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.constants import AffineNumbers, find_affine, find_predicate
 from targets.nki.translation.hbm import Run, array_text
@@ -33,6 +35,10 @@ _INVERSE = {
     "less": "greater_equal", "less_equal": "greater", "greater": "less_equal", "greater_equal": "less",
     "equal": "not_equal", "not_equal": "equal",
 }  # fmt: skip
+
+
+_Step = tuple[str, Tile | float, bool]
+"""A function, its number or column, and whether that comes first."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +95,55 @@ def make_number(context: StageContext, value: Value, partition: Atom | None, fre
 def make_load(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:
     """Elements of an array in HBM; the same ones in all partitions if the loop there does not move them."""
     assert isinstance(value, Load)
+    if value.access.backward:
+        return make_turned(context, context.forward_load(value), value.access.backward, partition, free)
+    if (whole := context.whole_runs(value, partition, free)) is not None:
+        tile = context.tile(whole[0], partition)
+        return tile.at(*whole[1:])
     lines = context.lines(value)
     free = tuple(sorted(free, key=lambda atom: -value.access.stride(atom)))  # in runs, as they lie in HBM
     tile = context.new_tile(f"{value.buffer.name}_tile", partition, free, lines, dtype=value.buffer.dtype)
     write_load(context, value, tile, lines)
     return tile if value.buffer.dtype == "float32" else _widened(context, value, tile)
+
+
+def make_turned(
+    context: StageContext,
+    value: Value,
+    loops: frozenset[Atom],
+    partition: Atom | None,
+    free: tuple[Atom, ...],
+) -> Tile:
+    """A value with some loops going the other way; an engine reads them backwards."""
+    data = context.tile(value, partition)
+    return turn_tile(context, data, loops, context.lines(value), free)
+
+
+def turn_tile(
+    context: StageContext, data: Tile, loops: frozenset[Atom], lines: Lines, free: tuple[Atom, ...]
+) -> Tile:
+    """A tile's elements in a tile of its own, with some loops going the other way."""
+    if data.partition in loops or context.nest.row in loops or data.places:
+        raise UntranslatableError("rows that are read backwards")
+    tile = context.new_tile("turned_around", data.partition, free, lines)
+    sizes = [context.nest.width(atom) for atom in data.free]
+    strides = [prod(sizes[at + 1 :]) for at in range(len(sizes))]
+    whole = prod(sizes) * data.chunks
+    with context.rows(lines, data.partition) as rows:
+        offset = sum(
+            stride * (size - 1)
+            for atom, stride, size in zip(data.free, strides, sizes, strict=True)
+            if atom in loops
+        )
+        start = sum_text(offset, product_text(rows.chunk or "0", prod(sizes)))
+        by_atom = dict(zip(data.free, strides, strict=True))
+        pairs = "".join(
+            f", [{-by_atom[atom] if atom in loops else by_atom[atom]}, {context.nest.width(atom)}]"
+            for atom in free
+        )
+        source = f"{data.name}.ap([[{whole}, {rows.count}]{pairs}], offset={start})"
+        lines.add(f"nisa.tensor_copy(dst={context.view(tile, rows, free)}, src={source})")
+    return tile
 
 
 def _widened(context: StageContext, value: Load, tile: Tile) -> Tile:
@@ -196,6 +246,10 @@ def make_unary(context: StageContext, value: Value, partition: Atom | None, free
     """A function of one value; ScalarE multiplies by a number or adds a column on the way."""
     assert isinstance(value, Unary)
     stem = _STEMS.get(value.function, value.function)
+    if value.function == "reciprocal" and free:
+        return context.makers[Binary](
+            context, Binary(value.node, "power", value.value, Number(value.node, -1.0)), partition, free
+        )
     if value.function == "reciprocal":
         data = context.tile(value.value, partition)
         return _fill(
@@ -215,10 +269,14 @@ def _activate(  # noqa: PLR0917  a maker's arguments, and the function's
     name: str,
     data: Tile,
     more: Mapping[str, Tile | float],
+    *,
+    stem: str | None = None,
 ) -> Tile:
     """A function by ScalarE, which adds up its results on the way if their sum is wanted."""
     lines = context.lines(value)
-    tile = context.new_tile(_STEMS.get(name, name), partition, free, lines)
+    if name != "copy":
+        context.busy["scalar"] += context.width(partition, free)
+    tile = context.new_tile(stem or _STEMS.get(name, name), partition, free, lines)
     total = _sum_tile(context, value, partition, free)
     with context.rows(lines, partition) as rows:
         views = Views(context, rows, free)
@@ -251,7 +309,7 @@ def _activation_source(
 ) -> tuple[Value, dict[str, Tile | float]]:
     """The operand of an activation, and its scale or bias."""
     source = value.value
-    if not isinstance(source, Binary) or not context.is_single_use(source):
+    if not isinstance(source, Binary) or not context.is_absorbable(source):
         return source, {}
     right = source.right
     if source.function == "multiply" and isinstance(right, Number):
@@ -279,22 +337,30 @@ def make_binary(
     assert isinstance(value, Binary)
     stem = "mask" if value.function in _INVERSE else _STEMS[value.function]
     if value.function == "multiply" and value.left is value.right:
-        return _activate(context, value, partition, free, "square", context.tile(value.left, partition), {})
+        inner, linear = _activation_source(context, Unary(value.node, "square", value.left), partition)
+        data = context.tile(inner, partition)
+        return _activate(context, value, partition, free, "square", data, linear)
     steps = _scalar_steps(context, value, partition, free)
     if steps is None and dtype == "float32":
         found = _three_operands(context, value, partition, free)
         if found is not None:
             return found
     if steps is None:
+        context.busy["vector"] += context.width(partition, free)
         one, two = context.tile(value.left, partition), context.tile(value.right, partition)
         return _fill(
             context, stem, value, partition, free,
-            lambda dst, views: f"nisa.tensor_tensor(dst={dst}, data1={views.full(one)}, "
-            f"data2={views.full(two)}, op=nl.{value.function})",
+            lambda dst, views: f"nisa.scalar_tensor_tensor(dst={dst}, data={views.full(one)}, "
+            f"op0=nl.multiply, operand0=1.0, op1=nl.{value.function}, operand1={views.full(two)})",
             dtype=dtype,
         )  # fmt: skip
     source, operations = steps
     data = context.tile(source, partition)
+    linear = _as_linear(operations) if dtype == "float32" and free else None
+    if linear is not None and context.prefers_scalar(context.width(partition, free)):
+        return _activate(context, value, partition, free, "copy", data, linear, stem=stem)
+    if linear is None:
+        context.busy["vector"] += context.width(partition, free)
 
     def instruction(dst: str, views: Views) -> str:
         texts = "".join(
@@ -306,18 +372,32 @@ def make_binary(
     return _fill(context, stem, value, partition, free, instruction, dtype=dtype)
 
 
+def _as_linear(operations: Sequence[_Step]) -> dict[str, Tile | float] | None:
+    """The steps as ScalarE's scale and bias; None if they are something else."""
+    found: dict[str, Tile | float] = {}
+    for name, operand, _ in operations:
+        if name == "multiply" and not found:
+            found["scale"] = operand
+        elif name == "add" and isinstance(operand, Tile) and "bias" not in found:
+            found["bias"] = operand
+        else:
+            return None
+    return found
+
+
 def _three_operands(
     context: StageContext, value: Binary, partition: Atom | None, free: tuple[Atom, ...]
 ) -> Tile | None:
     """(data op0 scalar) op1 tensor as one instruction, if one operand is made by a number or a column."""
     for inner, other, turned in ((value.left, value.right, False), (value.right, value.left, True)):
-        if not isinstance(inner, Binary) or not context.is_single_use(inner) or inner is other:
+        if not isinstance(inner, Binary) or not context.is_absorbable(inner) or inner is other:
             continue
         first = _scalar_step(context, inner, partition, free)
         fits = context.nest.free_atoms(inner, partition) == free and _pairs(inner, value)
         if first is None or not fits:
             continue
         name, scalar, reverse = _make_step(context, first[1], partition)
+        context.busy["vector"] += context.width(partition, free)
         data, operand = context.tile(first[0], partition), context.tile(other, partition)
         more = ", reverse0=True" * reverse
         more += ", reverse1=True" * (turned and value.function not in COMMUTATIVE)
@@ -333,9 +413,6 @@ def _three_operands(
     return None
 
 
-_Step = tuple[str, Tile | float, bool]
-
-
 def _scalar_steps(
     context: StageContext, value: Binary, partition: Atom | None, free: tuple[Atom, ...]
 ) -> tuple[Value, list[_Step]] | None:
@@ -344,7 +421,7 @@ def _scalar_steps(
     if last is None:
         return None
     source, step = last
-    if isinstance(source, Binary) and context.is_single_use(source) and _pairs(source, value):
+    if isinstance(source, Binary) and context.is_absorbable(source) and _pairs(source, value):
         first = _scalar_step(context, source, partition, free)
         if first is not None and context.nest.free_atoms(source, partition) == free:
             return first[0], [_make_step(context, item, partition) for item in (first[1], step)]
@@ -352,7 +429,7 @@ def _scalar_steps(
 
 
 def _pairs(first: Binary, second: Binary) -> bool:
-    return "power" not in (first.function, second.function)
+    return first.function != "power"
 
 
 def _scalar_step(

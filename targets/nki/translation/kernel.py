@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from remote.judge.identity.expression import ArrayExpression, Shape, strides_of
@@ -106,10 +106,32 @@ class KernelWriter:
         raise UntranslatableError("no layout fits all operations")
 
     def _store(self, node: int) -> None:
+        """Store a result in HBM; for one that reduces products, these.
+
+        A product that is computed again, in another layout, has other roundings: a softmax would subtract
+        a maximum that is not the largest of what it exponentiates.
+        """
+        own = self.expression.nodes[node]
+        if own.kind == "reduce" and node not in self.stored and self._reaches_product(own.args[0]):
+            node = own.args[0]
         if node in self.stored:
             raise UntranslatableError("a stored result is needed in a layout that no load gives")
         shape = tuple(size for size in self.expression.nodes[node].shape)
         self.stored[node] = Buffer(f"stored_{len(self.stored)}", shape or (1,))
+
+    def _reaches_product(self, node: int) -> bool:
+        """Whether a result that is not stored is computed from a product of matrices."""
+        todo, seen = [node], {node}
+        while todo:
+            at = todo.pop()
+            if at in self.stored:
+                continue
+            if self.expression.nodes[at].kind == "matmul":
+                return True
+            fresh = {*self.expression.nodes[at].args} - seen
+            seen |= fresh
+            todo += fresh
+        return False
 
     def _write_once(self) -> str:
         self.names = NameTable(Counter([*RESERVED, *(buffer.name for buffer in self._buffers())]))
@@ -172,7 +194,13 @@ class KernelWriter:
 
     def _write_result(self, node: int, buffer: Buffer) -> list[str]:
         body: list[str] = []
-        for target in self._targets(node, buffer):
+        targets = self._targets(node, buffer)
+        if len({self.expression.nodes[target.node].shape for target in targets}) == 1 < len(targets):
+            try:
+                return self._write_stage(targets)
+            except (UntranslatableError, StoredNeededError):
+                pass  # each in a stage of its own
+        for target in targets:
             body += self._write_stage([target])
         return body
 
@@ -288,8 +316,11 @@ class KernelWriter:
                 sums={i.value: i for i in items if isinstance(i, Reduce) and i.function == "add"},
                 max_held=max_held,
             )
-            for store in stores:
-                _write_store(context, store)
+            for group in _interleaved(stores):
+                if len(group) == 1:
+                    _write_store(context, group[0])
+                else:
+                    _write_interleaved(context, group)
             used = context.used_bytes
             if used <= SBUF_BYTES:
                 self.names, self.tables = names, tables
@@ -381,8 +412,12 @@ def _write_store(context: StageContext, store: Store) -> None:
     free = tuple(sorted((a for a in inside if a == nest.row or a not in nest.outer), key=nest.rank))
     if tile.partition is None or tile.partition == nest.row:
         free = tuple(atom for atom in free if atom != nest.row)
-    if store.buffer.dtype != "float32":
-        tile = _narrowed(context, store, tile, lines)
+    if store.access.backward:
+        turned = elementwise.turn_tile(context, tile, store.access.backward & {*tile.free}, lines, free)
+        tile, store = turned, replace(store, access=store.access.turned())
+    if store.buffer.dtype != "float32" or not _lies_as_stored(store, tile, free):
+        free = tuple(sorted(free, key=lambda atom: -store.access.stride(atom)))
+        tile = _rewritten(context, store, tile, lines, free)
     with context.rows(lines, tile.partition) as rows:
         whole = Tile(tile.name, tile.partition, free, tile.chunks)
         target = array_text(
@@ -391,13 +426,63 @@ def _write_store(context: StageContext, store: Store) -> None:
         lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, free)})")
 
 
-def _narrowed(context: StageContext, store: Store, tile: Tile, lines: Lines) -> Tile:
-    """The tile in the type of the array that it is written to."""
-    narrow = context.new_tile("result", tile.partition, tile.free, lines, dtype=store.buffer.dtype)
+def _interleaved(stores: Sequence[Store]) -> list[list[Store]]:
+    """The stores in groups: those that together write whole runs, every n-th element each."""
+    groups: dict[object, list[Store]] = {}
+    for at, store in enumerate(stores):
+        step = min((stride for _, stride in store.access.terms), default=1)
+        is_part = step > 1 and store.buffer.dtype == "float32" and not store.access.backward
+        is_even = all(stride % step == 0 for _, stride in store.access.terms)
+        key = (store.buffer, store.access.terms, store.access.offset // step) if is_part and is_even else at
+        groups.setdefault(key, []).append(store)
+    found: list[list[Store]] = []
+    for group in groups.values():
+        step = min((stride for _, stride in group[0].access.terms), default=1)
+        is_whole = {store.access.offset % step for store in group} == {*range(step)}
+        found += [group] if is_whole and len(group) == step else [[store] for store in group]
+    return found
+
+
+def _write_interleaved(context: StageContext, group: Sequence[Store]) -> None:
+    """Put the results of some stores side by side in one tile, and write that."""
+    nest, terms = context.nest, group[0].access.terms
+    step = len(group)
+    between = Atom(f"n{step}", step)
+    tiles = [context.tile(store.value, nest.row) for store in group]
+    if nest.row is not None and group[0].access.stride(nest.row) == step:
+        raise UntranslatableError("interleaved results of which each partition has one element")
+    loops = [atom for atom, _ in terms if atom != nest.row and atom not in nest.outer]
+    free = (*sorted(loops, key=lambda atom: -group[0].access.stride(atom)), between)
+    level = max(nest.level(store.value) for store in group)
+    lines = context.levels[-1 if any(atom in nest.outer or atom == nest.row for atom, _ in terms) else level]
+    joint = context.new_tile("result", nest.row, free, lines)
+    with context.rows(lines, nest.row) as rows:
+        for store, tile in zip(group, tiles, strict=True):
+            target = context.view(joint, rows, free[:-1], fixed={between: str(store.access.offset % step)})
+            source = context.view(tile, rows, free[:-1])
+            lines.add(f"nisa.tensor_copy(dst={target}, src={source})")
+        offset = group[0].access.offset // step * step
+        access = make_access(offset, [*terms, (between, 1)])
+        target = array_text(
+            group[0].buffer, access, runs=context.runs(joint, rows, {}), fixed=context.variables
+        )
+        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(joint, rows, free)})")
+
+
+def _lies_as_stored(store: Store, tile: Tile, free: Sequence[Atom]) -> bool:
+    """Whether a tile has the elements of a store in the order in which they lie in HBM."""
+    strides = [store.access.stride(atom) for atom in free]
+    is_column = not free and not tile.free
+    return not tile.places and (is_column or (tile.free == tuple(free) and strides == sorted(strides)[::-1]))
+
+
+def _rewritten(context: StageContext, store: Store, tile: Tile, lines: Lines, free: tuple[Atom, ...]) -> Tile:
+    """The tile's elements in the order and type of the array that they are written to."""
+    result = context.new_tile("result", tile.partition, free, lines, dtype=store.buffer.dtype)
     with context.rows(lines, tile.partition) as rows:
-        target, source = (context.view(item, rows, tile.free) for item in (narrow, tile))
+        target, source = (context.view(item, rows, free) for item in (result, tile))
         lines.add(f"nisa.tensor_copy(dst={target}, src={source})")
-    return narrow
+    return result
 
 
 def _turned_for_store(context: StageContext, store: Store, tile: Tile) -> Tile:

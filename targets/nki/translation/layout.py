@@ -96,7 +96,9 @@ def blocker(value: Value, partition: Atom | None) -> Value | None:
 
 
 def is_scattered(load: Load, partition: Atom | None, free: Sequence[Atom]) -> bool:
-    """Whether a load would fetch single elements from HBM that lie apart, though longer runs are there."""
+    """Whether a load would fetch single elements that lie apart, though runs are there, or go backwards."""
+    if partition in load.access.backward:
+        return True
     if partition is None or load.access.stride(partition) != 1:
         return False
     return any(load.access.stride(atom) > 1 for atom in free)

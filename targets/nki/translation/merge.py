@@ -199,7 +199,7 @@ def split_rows(
 
 
 def row_groups(stores: Sequence[Store], atom: Atom) -> list[int]:
-    """Return how many rows a partition may hold, for a loop on the partitions; empty if that helps nothing."""
+    """Return how many rows a partition may hold, for a loop on the partitions; empty if only one."""
     items = {item for store in stores for item in store.value.walk()}
     is_walked = any(
         (isinstance(item, Scan) and item.along == atom)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
 
 from targets.base import UntranslatableError
-from targets.nki.translation.access import Access, Atom
+from targets.nki.translation.access import Access, Atom, make_access
 from targets.nki.translation.demand import StoredNeededError
 from targets.nki.translation.hbm import Run
 from targets.nki.translation.layout import PARTITIONS, Nest, blocker, is_scattered
@@ -20,6 +20,9 @@ from targets.nki.translation.values import Array, Buffer, Load, Reduce, Scan, Va
 
 Box = Mapping[Atom, tuple[str, str | int]]
 """Parts of free loops that an instruction works on: by loop the start (text) and the count."""
+
+_MAX_STEP = 8
+"""Elements up to which those between wanted ones are loaded as well."""
 
 SBUF_BYTES = 176 * 1024
 """Bytes of a partition that a stage's tiles may take, less than there are: loops overlap."""
@@ -42,6 +45,12 @@ class Tile:
     partition: Atom | None
     free: tuple[Atom, ...]
     chunks: int
+    places: tuple[tuple[Atom, int], ...] = ()
+    """Loops of the tile of which only one element is meant; they are no free loops of the value."""
+
+    def at(self, loop: Atom, place: int) -> Tile:
+        """Return the elements at one place of a free loop."""
+        return replace(self, places=(*self.places, (loop, place)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +75,12 @@ class StageContext:
     sums: Mapping[Value, Reduce]
     max_held: int
     """float32 per partition of the largest operand of a product that is loaded as a whole."""
+    loads: dict[tuple[Buffer, Access], Load] = field(default_factory=dict)
     tiles: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
     levels: list[Lines] = field(default_factory=list)
     used_bytes: int = 0
+    busy: Counter[str] = field(default_factory=Counter)
+    """Elements in each partition that VectorE and ScalarE work on."""
 
     def __post_init__(self) -> None:
         depth = len(self.nest.outer) + (self.nest.row_tiles > 1)
@@ -99,6 +111,46 @@ class StageContext:
         if blocking is not None or scattered:
             return self.transpose(self, value, partition, free)
         return self.makers[type(value)](self, value, partition, free)
+
+    def forward_load(self, load: Load) -> Load:
+        """Return a load of the same elements with all loops going forward; the same one each time."""
+        key = load.buffer, load.access.turned()
+        return self.loads.setdefault(key, Load(load.node, *key))
+
+    def whole_runs(
+        self, load: Load, partition: Atom | None, free: tuple[Atom, ...]
+    ) -> tuple[Load, Atom, int] | None:
+        """Return a load of whole runs of HBM that holds every n-th element of them, and which one is wanted.
+
+        Single elements that lie a few apart cost a descriptor each. With those between them they are runs.
+        """
+        steps = [load.access.stride(atom) for atom in free]
+        step = min(steps, default=1)
+        row = 1 if partition is None else load.access.stride(partition)
+        if load.buffer.dtype != "float32" or not 2 <= step <= _MAX_STEP or 0 < row < step:
+            return None
+        offset, place = divmod(load.access.offset, step)
+        strides = [stride for _, stride in load.access.terms]
+        if any(stride % step for stride in strides):
+            return None
+        between = Atom(f"n{step}", step)
+        access = make_access(offset * step, [*load.access.terms, (between, 1)])
+        key = load.buffer, access
+        return self.loads.setdefault(key, Load(load.node, *key)), between, place
+
+    def is_absorbable(self, value: Value) -> bool:
+        """Whether the instruction that uses a value may compute it on the way: no tile holds it yet."""
+        return not any(held == value for held, _ in self.tiles)
+
+    def prefers_scalar(self, width: int) -> bool:
+        """Book work of this many elements in each partition; return whether ScalarE has less to do so far."""
+        is_scalar = self.busy["scalar"] + width <= self.busy["vector"]
+        self.busy["scalar" if is_scalar else "vector"] += width
+        return is_scalar
+
+    def width(self, partition: Atom | None, free: Sequence[Atom]) -> int:
+        """How many elements of a value each partition has."""
+        return prod(self.nest.width(atom) for atom in free) * self.nest.chunks(partition)
 
     def is_single_use(self, value: Value) -> bool:
         """Whether only one operation uses a value, and no tile holds it yet."""
@@ -203,7 +255,7 @@ class StageContext:
 
         A box takes a part of a free loop, (start, count); `fixed` takes one element of a loop.
         """
-        boxes, fixed = boxes or {}, fixed or {}
+        boxes, fixed = boxes or {}, {**(fixed or {}), **{atom: str(at) for atom, at in tile.places}}
         height = self.height(tile.partition)
         texts = [":" if str(rows.count) == str(height) else f"0:{rows.count}"]
         texts += [rows.chunk or "0"] if tile.chunks > 1 else []

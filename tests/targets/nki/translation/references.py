@@ -116,6 +116,7 @@ REFERENCES: dict[str, tuple[Reference, Shapes]] = {
     "shifted rows": (lambda x: np.concatenate([x[1:], np.zeros_like(x[:1])], axis=0), ((140, 20),)),
     "rolled": (lambda x: np.roll(x, 3, axis=1) + x, ((20, 30),)),
     "repeated": (lambda x: np.repeat(x, 3, axis=0) * 1.5, ((20, 30),)),
+    "backwards": (lambda x: np.cumsum(x[:, ::-1], axis=1)[:, ::-1], ((30, 40),)),
     "lower triangle": (np.tril, ((150, 150),)),
     "choice": (lambda x, y: np.where(x < y, x * x, np.abs(y)), ((64, 50), (64, 50))),
     "comparisons with columns": (
