@@ -18,7 +18,15 @@ from targets.nki.translation.hbm import array_text
 from targets.nki.translation.known import KnownArrays
 from targets.nki.translation.layout import PARTITIONS, Nest, blocker
 from targets.nki.translation.merge import merge_loops, row_groups, split_rows
-from targets.nki.translation.stage import SBUF_BYTES, KnownTables, Maker, StageContext, Store, Tile
+from targets.nki.translation.stage import (
+    SBUF_BYTES,
+    TABLE_READER,
+    KnownTables,
+    Maker,
+    StageContext,
+    Store,
+    Tile,
+)
 from targets.nki.translation.text import INDENT, Lines, NameTable
 from targets.nki.translation.values import (
     Assembled,
@@ -40,7 +48,7 @@ _MAX_FREE = 8192
 _HELD_OPERANDS = (12 * 1024, 2 * 1024, 0)
 """Sizes, in float32 per partition, up to which an operand of a product is held; tried until all fits."""
 _MAX_RESTARTS = 200
-RESERVED = frozenset({"nki", "nisa", "nl", "np", "min", "float", "bytes", "rows", "i_row"})
+RESERVED = frozenset({"nki", "nisa", "nl", "np", "min", "float", "read_table", "rows", "i_row"})
 """Names that mean something in every kernel that is written here."""
 
 _MAKERS: Mapping[type[Value], Maker] = {
@@ -179,6 +187,8 @@ class KernelWriter:
         imports = ["import nki", "import nki.isa as nisa", "import nki.language as nl"]
         if self.tables.lines:
             imports += ["import numpy as np"]
+        if any("read_table(" in line for line in self.tables.lines):
+            imports += ["", "", *TABLE_READER.rstrip().split("\n")]
         text = "\n".join(INDENT + line if line else "" for line in lines)
         return "\n".join(
             [

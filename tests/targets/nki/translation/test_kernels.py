@@ -119,7 +119,7 @@ _STEPS = {
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     names=st.lists(st.sampled_from(sorted(_STEPS)), min_size=1, max_size=4),
-    shape=st.tuples(st.integers(3, 140), st.integers(6, 40)),
+    shape=st.tuples(st.integers(10, 140), st.integers(10, 40)),
 )
 def test_random_references_are_translated_or_refused(names, shape):
     def reference(x):
