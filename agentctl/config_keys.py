@@ -80,6 +80,8 @@ def format_key_table(found: Sequence[ConfigKey]) -> list[str]:
 
 
 def _when_effective(key: str) -> str:
+    if key == "run.starts":
+        return "runs to come"
     if key in EVALUATION_KEYS:
         return NEW_RUNS
     return NEXT_ROUND if key.startswith("run.") else AT_ONCE

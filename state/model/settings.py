@@ -177,7 +177,8 @@ class RunConfig(FrozenModel):
     target: str = Field(default="trn2", description="the device that kernels are for")
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of all draws")
     starts: Literal["kernel", "translation", "both"] = Field(
-        default="both", description="what the run begins from: the kernel, its reference translated, or both"
+        default="both",
+        description="what a new run begins from: its kernel, its reference translated, or both",
     )
     evaluator: str = Field(default="sim", description="who judges and times kernels")
     hosts: tuple[HostEntry, ...] = Field(

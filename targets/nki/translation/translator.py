@@ -17,6 +17,8 @@ from targets.nki.translation.kernel import RESERVED, KernelWriter, Signature
 from targets.nki.translation.simplify import ACTIVATIONS
 from targets.nki.translation.values import Buffer
 
+_LONGEST = 20
+"""How many times the instructions of the shortest layout another one may have; tracing takes as long."""
 _LAYOUTS = 5
 """Layouts that are written for each loop nest."""
 
@@ -37,7 +39,22 @@ def write_kernels(spec: ProblemSpec, size: str, formula: bytes) -> list[str]:
                 found.append(KernelWriter(expression, signature, rows={node: row}).write())
             except UntranslatableError:
                 continue  # this layout does not fit; others do
-    return list(dict.fromkeys(found))
+    counts = {source: _count_instructions(source) for source in found}
+    return [source for source, count in counts.items() if count <= _LONGEST * min(counts.values())]
+
+
+def _count_instructions(source: str) -> int:
+    """How many instructions a kernel runs, counting all iterations of its loops."""
+    total, loops = 0, list[tuple[int, int]]()
+    for line in source.splitlines():
+        depth = len(line) - len(line.lstrip())
+        loops = [loop for loop in loops if loop[0] < depth]
+        words = line.strip()
+        if words.startswith("for "):
+            loops.append((depth, int(words.rpartition("(")[2].rstrip("):"))))
+        elif words.startswith("nisa."):
+            total += prod(count for _, count in loops)
+    return total
 
 
 def estimate_work(spec: ProblemSpec, size: str, formula: bytes) -> dict[str, int]:
