@@ -337,9 +337,8 @@ def make_binary(
     assert isinstance(value, Binary)
     stem = "mask" if value.function in _INVERSE else _STEMS[value.function]
     if value.function == "multiply" and value.left is value.right:
-        inner, linear = _activation_source(context, Unary(value.node, "square", value.left), partition)
-        data = context.tile(inner, partition)
-        return _activate(context, value, partition, free, "square", data, linear)
+        inner, more = _activation_source(context, Unary(value.node, "square", value.left), partition)
+        return _activate(context, value, partition, free, "square", context.tile(inner, partition), more)
     steps = _scalar_steps(context, value, partition, free)
     if steps is None and dtype == "float32":
         found = _three_operands(context, value, partition, free)

@@ -273,15 +273,17 @@ class KernelWriter:
     def _write_nest(self, node: int, stores: Sequence[Store], atoms: Sequence[Atom]) -> list[str]:
         """Write a stage with the chosen loop on the partitions, else with the first that can be written."""
         stores, atoms = merge_loops(stores, atoms)
-        choices = {_name(atom): (atom, 1) for atom in _row_choices(stores, atoms)}
-        grouped = {
+        choices: dict[str | None, tuple[Atom | None, int]] = {
+            _name(atom): (atom, 1) for atom in _row_choices(stores, atoms)
+        }
+        grouped: dict[str | None, tuple[Atom | None, int]] = {
             f"{atom.name} by {inner}": (atom, inner)
             for atom, _ in choices.values()
             if atom is not None
             for inner in row_groups(stores, atom)
         }
         self.choices[node] = [*grouped, *choices]
-        choices |= grouped
+        choices = {**choices, **grouped}
         wanted = [self.rows[node]] if self.rows.get(node, "") in choices else list(choices)
         failures: list[Exception] = []
         for name in wanted:

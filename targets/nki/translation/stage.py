@@ -331,7 +331,7 @@ TABLE_READER = """def read_table(text, values, shape):
 """What a kernel with tables reads them by. The judge's rules leave it NumPy's arithmetic only."""
 
 
-def array_expression(array: Array) -> str:
+def array_expression(array: NDArray[np.float32]) -> str:
     """Return NumPy code for a float32 array; blocks that repeat are written once."""
     periods = [_period(np.moveaxis(array, axis, 0)) for axis in range(array.ndim)]
     block = np.ascontiguousarray(array[tuple(slice(period) for period in periods)])
@@ -340,7 +340,7 @@ def array_expression(array: Array) -> str:
     return found if block.shape == array.shape else f"np.tile({found}, {repeats})"
 
 
-def _block_expression(block: Array) -> str:
+def _block_expression(block: NDArray[np.float32]) -> str:
     values, places = np.unique(block, return_inverse=True)
     if block.size <= _FEW_NUMBERS and np.isfinite(block).all():
         return f"np.array({block.tolist()!r}, np.float32)"
@@ -357,7 +357,7 @@ def _characters(numbers: NDArray[Any], width: int) -> bytes:
     return (digits.reshape(-1) + 48).astype(np.uint8).tobytes()
 
 
-def _period(array: Array) -> int:
+def _period(array: NDArray[np.float32]) -> int:
     """The length after which an array's lines are the same again."""
     lines = array.reshape(len(array), -1)
     for part in range(1, len(lines)):
