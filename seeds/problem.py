@@ -98,7 +98,7 @@ def build_problem(files: Mapping[str, bytes]) -> Problem:
     spec, faults = parse_spec(files[SPEC_FILE]) if SPEC_FILE in files else (None, [f"{SPEC_FILE}: missing"])
     faults += _file_faults(files)
     faults += _reference_faults(files, len(spec.inputs) + len(spec.scalars) if spec else None)
-    if KERNEL_FILE in files or not list_kernel_files(files):
+    if KERNEL_FILE in files:
         faults += _parse_python(files, KERNEL_FILE)[1]
     faults += _workload_faults(files, spec.sizes if spec else ())
     if spec is None or faults:
