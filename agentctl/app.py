@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from agentctl.sections import SECTIONS
 from agentctl.terminal_style import print_text, should_colour
 from daemon import exits
 from daemon.home_paths import HOME, resolve_home
+from daemon.privileges import become_home_user
 
 VERBS = {
     "run": "run:run",
@@ -76,10 +78,16 @@ class Session:
 
     home_option: Path | None = None
     json: bool = False
+    resolved_home: Path | None = None
 
     @property
     def home(self) -> Path:
-        return resolve_home(self.home_option, os.environ)
+        return self.resolved_home or resolve_home(self.home_option, os.environ)
+
+    def become_home_user(self) -> None:
+        """Do all that follows as the user of the home, if this process is root."""
+        self.resolved_home = self.home  # the user's environment would name another one
+        become_home_user(self.resolved_home)
 
     @property
     def home_words(self) -> tuple[str, ...]:
@@ -108,7 +116,29 @@ def _store_option(context: click.Context, parameter: click.Parameter, value: Any
 
 
 def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--home` and `--json` to a command, and pass it the session as its first argument."""
+    """Add `--home` and `--json` to a command, and pass it the session as its first argument.
+
+    Root becomes the user of the home first.
+    """
+    return _with_options(_as_home_user(function))
+
+
+def root_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Do what `common_options` does, for a command that root runs as root."""
+    return _with_options(function)
+
+
+def _as_home_user(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def run(session: Session, *arguments: Any, **options: Any) -> Any:
+        if click.get_current_context().invoked_subcommand is None:  # `--home` may stand after the subcommand
+            session.become_home_user()
+        return function(session, *arguments, **options)
+
+    return run
+
+
+def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--json",

@@ -14,6 +14,7 @@ def complete_runs(context: click.Context, _: click.Parameter, incomplete: str) -
 
     session = context.find_object(Session) or Session()
     try:
+        session.become_home_user()
         with LogReader.open(session.home) as reader:
             rows = reader.run_rows()
     except StateError:

@@ -11,6 +11,8 @@ import click
 
 APP_NAME = "nki-kernel-agent"
 
+INBOX = "inbox"
+
 INSTANCE_LOCK = "agentd.instance"
 """A lock that only daemons take. It tells a second daemon from a foreground run that owns the home."""
 
@@ -28,7 +30,7 @@ def resolve_home(option: str | Path | None, env: Mapping[str, str]) -> Path:
 
 def inbox_folder(home: Path) -> Path:
     """Return the inbox folder of `home`."""
-    return home / "inbox"
+    return home / INBOX
 
 
 def waiting_commands(home: Path) -> list[Path]:

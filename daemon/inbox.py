@@ -27,13 +27,17 @@ import structlog
 
 from daemon.command_models import Command, Learn, Submit
 from daemon.errors import BadFile, EvaluatorPreparing
-from daemon.home_paths import inbox_folder, waiting_commands
+from daemon.home_paths import INBOX, inbox_folder, waiting_commands
 from daemon.safe_read import read_regular_file
+from state.errors import HomeUnreadable
 from state.home import prepare_home
+from state.home_files import open_home_folder
 from state.model import canonical_json
 from state.progress_counter import ProgressCounter
 
 RESCAN_SECONDS = 2.0
+
+REJECTED = "rejected"
 
 MAX_BYTES = 64 << 20
 """The largest command: more than the files of the largest problem."""
@@ -65,9 +69,9 @@ def put_command(home: Path, command: Command, *, id_: str | None = None) -> str:
         state.errors.HomeError: the home cannot be used or created.
     """
     id_ = id_ or new_command_id()
-    box = inbox_folder(prepare_home(home, create=isinstance(command, Submit | Learn)).home)
-    box.mkdir(mode=0o700, exist_ok=True)
-    _write_atomically(box / f"{id_}.json", command.model_dump_json().encode())
+    prepare_home(home, create=isinstance(command, Submit | Learn))
+    with open_home_folder(home, INBOX, create=True) as box:
+        _write_atomically(box, f"{id_}.json", command.model_dump_json().encode())
     return id_
 
 
@@ -80,26 +84,24 @@ def _abandoned_files(home: Path) -> Iterator[Path]:
                 yield path
 
 
-def _write_atomically(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}.part")
+def _write_atomically(folder: int, name: str, data: bytes) -> None:
+    """Write a new file to the folder with this descriptor: under a hidden name first, then renamed."""
+    part = f".{name}.part"
     try:
-        with part.open("wb") as file:
-            # the service can read it whatever root's umask is; the folder itself is private
-            os.fchmod(file.fileno(), 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(part, flags, 0o600, dir_fd=folder), "wb") as file:  # noqa: PTH123 - a descriptor
+            os.fchmod(file.fileno(), 0o644)  # its owner can read it whatever our umask is; the folder is private
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        part.rename(path)
+        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)  # noqa: PTH104 - pathlib takes no descriptor
     except OSError:
-        part.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(part, dir_fd=folder)  # noqa: PTH108
         raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
-        os.fsync(handle)
+        os.fsync(handle)  # `folder` only names its place, and cannot be synced
     finally:
         os.close(handle)
 
@@ -133,7 +135,8 @@ class Inbox:
 
     async def watch(self) -> None:
         """Take files as they come, until cancelled."""
-        inbox_folder(self._home).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open_home_folder(self._home, INBOX, create=True):
+            pass
         with _watch_folder(inbox_folder(self._home), self._noticed):
             while True:
                 self._noticed.clear()
@@ -187,25 +190,26 @@ class Inbox:
                 path.unlink(missing_ok=True)
             else:
                 self._reject_file(path, bad)
-        except OSError as error:
+        except (OSError, HomeUnreadable) as error:
             self._stuck.add(path.name)
-            log.warning(
-                "command_file_stuck", file=_printable_name(path), reason=str(bad), error=error.strerror
-            )
+            log.warning("command_file_stuck", file=_printable_name(path), reason=str(bad), error=str(error))
 
     def _reject_file(self, path: Path, bad: BadFile) -> None:
-        aside = inbox_folder(self._home) / "rejected"
-        aside.mkdir(mode=0o700, exist_ok=True)
+        aside = inbox_folder(self._home) / REJECTED
         fresh = new_command_id()
-        path.rename(aside / f"{fresh}.json")
+        said = {"file": _printable_name(path), **bad.info.model_dump()}
+        with (
+            open_home_folder(self._home, INBOX) as box,
+            open_home_folder(self._home, f"{INBOX}/{REJECTED}", create=True) as folder,
+        ):
+            os.rename(path.name, f"{fresh}.json", src_dir_fd=box, dst_dir_fd=folder)  # noqa: PTH104
+            _write_atomically(folder, f"{fresh}.error.json", canonical_json(said))
         log.warning(
             "command_file_rejected",
             file=_printable_name(path),
             reason=str(bad),
             moved_to=str(aside / f"{fresh}.json"),
         )
-        said = {"file": _printable_name(path), **bad.info.model_dump()}
-        _write_atomically(aside / f"{fresh}.error.json", canonical_json(said))
 
 
 def _printable_name(path: Path) -> str:

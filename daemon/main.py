@@ -18,6 +18,7 @@ import structlog
 from daemon import exits
 from daemon.config import DaemonConfig
 from daemon.home_paths import HOME, INSTANCE_LOCK, resolve_home
+from daemon.privileges import become_home_user
 from daemon.process_logging import configure_logging
 from daemon.stop_signal import StopSignal, wait_for_first
 from daemon.systemd import ServiceNotifier, credential_files
@@ -37,6 +38,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("agentd")
 def agentd(home: Path | None) -> int:
     """Own a home: advance all its runs and take commands, until SIGTERM or SIGINT."""
     where = resolve_home(home, os.environ)
+    become_home_user(where)
     asyncio.run(serve_home(where))
     return exits.OK
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from remote.errors import InfrastructureError
 from state.atomic_files import fsync_path
+from state.errors import HomeUnreadable
+from state.home_files import read_home_file
 
 SECRET_FILE = "judge.secret"  # noqa: S105  a file name, not a secret
 
@@ -28,11 +30,13 @@ def load_secret(home: Path) -> str:
     try:
         if not path.exists():
             _create_secret(path)
-        text = path.read_text(encoding="ascii").strip()
+        text = read_home_file(home, SECRET_FILE, most=4 * _BYTES).decode("ascii").strip()
         if len(bytes.fromhex(text)) == _BYTES:
             return text
     except OSError as error:
         raise InfrastructureError("bad_secret", f"{path}: {error.strerror}") from error
+    except HomeUnreadable as error:
+        raise InfrastructureError("bad_secret", str(error), retryable=False) from error
     except ValueError:
         pass
     fault = f"{path} does not hold {2 * _BYTES} hexadecimal digits; delete it, and a new one is made"

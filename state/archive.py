@@ -84,7 +84,7 @@ def archive_run(
     """
     with (
         closing(ReadOnlyConnection(HomeLayout(home))) as handle,
-        open_output(home, target, replace=replace) as part,
+        open_output(home, target, replace=replace, mode=0o600) as part,
         sqlite_errors(),
     ):
         manifest = _build_manifest(handle.connection(), run)
@@ -131,7 +131,6 @@ def _write_content(
 def _open_archive_writer(path: Path) -> Iterator[Callable[[str], None]]:
     """Yield a function that writes lines; write the last line if the block succeeds."""
     hashed, count = hashlib.sha256(), 0
-    path.touch(mode=0o600)
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
 
         def put(line: str) -> None:

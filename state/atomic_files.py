@@ -12,14 +12,15 @@ from state.crash import crash_point
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a name to write under; if the block succeeds, that file durably replaces `path`.
+def atomic_write(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
+    """Yield an empty file to write to; if the block succeeds, that file durably replaces `path`.
 
-    If the block fails, its file is removed. A killed process leaves a `.part` file, which the next write
+    It is made anew, with `mode` as far as the umask allows it, so that nobody else's link is followed. If the block fails, its file is removed. A killed process leaves a `.part` file, which the next write
     replaces; its name is short however long `path`'s is.
     """
     part = path.with_name(f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}.part")
     part.unlink(missing_ok=True)
+    create_file(part, mode)
     try:
         yield part
         fsync_path(part)
@@ -30,6 +31,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise
     fsync_path(path.parent)
     crash_point("file.after_rename")
+
+
+def create_file(path: Path, mode: int) -> None:
+    """Create an empty file; raises FileExistsError if anything is there, even a link to nothing."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
 
 
 def fsync_path(path: Path) -> None:

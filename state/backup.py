@@ -43,11 +43,11 @@ def backup_log(
     anchor = read_head(layout.head)  # read before the log: HEAD is never ahead of what is committed
     with (
         closing(ReadOnlyConnection(layout)) as handle,
-        open_output(home, target, replace=replace) as part,
+        open_output(home, target, replace=replace, mode=0o600) as part,
         sqlite_errors(),
     ):
         check_log_end(layout, handle.connection(), anchor)
-        head = copy_database(handle.connection(), part, mode=0o600, progress=progress)
+        head = copy_database(handle.connection(), part, progress=progress)
         crash_point("backup.copied")
         report = _verify_copy(part)
         if report.head != head:

@@ -11,6 +11,8 @@ import logging
 import os
 from pathlib import Path
 
+from state.home_files import open_home_file
+
 RESERVE_BYTES = 8 << 20
 """Enough for some thousand events."""
 
@@ -39,7 +41,7 @@ class DiskReserve:
 
         If the file system cannot reserve space, there is no reserve; this is logged and the program goes on.
         """
-        if self._path.exists():
+        if self._path.is_file() and not self._path.is_symlink():
             return True
         if free_bytes(self._path.parent) < self.required_bytes:
             return False
@@ -61,7 +63,9 @@ class DiskReserve:
         return True
 
     def _allocate_file(self) -> None:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_home_file(
+            self._path.parent, self._path.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
+        )
         try:
             os.posix_fallocate(descriptor, 0, self.size)
         finally:

@@ -19,6 +19,7 @@ from pathlib import Path
 from state.atomic_files import fsync_path
 from state.crash import crash_point
 from state.errors import HomeUnreadable, LogDamaged
+from state.home_files import open_home_file, read_home_file
 
 SLOT_BYTES = 4096
 
@@ -40,7 +41,8 @@ def write_head(path: Path, head: Head) -> None:
     """Replace the anchor durably: temporary file, fsync, rename, fsync of the directory."""
     draft = path.with_suffix(".tmp")
     crash_point("head.before_write")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    draft.unlink(missing_ok=True)  # a killed writer's, or a link that somebody put there
+    descriptor = open_home_file(draft.parent, draft.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, for its mode
         file.write(_format_slot(head) * 2)
         file.flush()
@@ -65,7 +67,7 @@ class HeadFile:
                 self._overwrite_slot(self._slot, head, sync=sync)
                 self._slot ^= 1
                 return
-        except FileNotFoundError:  # somebody deleted it
+        except (FileNotFoundError, HomeUnreadable):  # somebody deleted it, or put a link there
             pass
         write_head(self._path, head)
         self._slot = 0
@@ -73,7 +75,7 @@ class HeadFile:
     def _overwrite_slot(self, slot: int, head: Head, *, sync: bool) -> None:
         if sync:  # other writes follow the crash point `log.after_commit`
             crash_point("head.before_write")
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = open_home_file(self._path.parent, self._path.name, os.O_WRONLY)
         try:
             os.pwrite(descriptor, _format_slot(head), slot * SLOT_BYTES)
             if sync:
@@ -88,8 +90,8 @@ class HeadFile:
 def _older_slot(path: Path) -> int | None:
     """Return the number of the slot that may be overwritten; None if HEAD does not have two slots yet."""
     try:
-        data = path.read_bytes()
-    except OSError:
+        data = _read_slots(path)
+    except (OSError, HomeUnreadable):
         return None
     if len(data) != 2 * SLOT_BYTES:
         return None
@@ -111,10 +113,10 @@ def read_head(path: Path) -> Head | None:
 
     Raises:
         LogDamaged: the file is not an anchor.
-        HomeUnreadable: no permission to read it.
+        HomeUnreadable: no permission to read it, or it is a link.
     """
     try:
-        data = path.read_bytes()
+        data = _read_slots(path)
     except FileNotFoundError:
         return None
     except PermissionError as error:
@@ -126,6 +128,10 @@ def read_head(path: Path) -> Head | None:
     if not found:
         raise LogDamaged(f"{path.name} is not a HEAD anchor")
     return max(found, key=lambda head: head.seq)
+
+
+def _read_slots(path: Path) -> bytes:
+    return read_home_file(path.parent, path.name, most=2 * SLOT_BYTES + 1)
 
 
 def _parse_slot(slot: bytes) -> Head | None:

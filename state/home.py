@@ -31,8 +31,12 @@ HOME_FILES = (
     "config.toml",
     "cache",
     "hosts.json",
-    "known_hosts",
+    "known_hosts*",
+    "judge.secret",
+    "agentctl.log",
+    "prompts",
     "calibrations",
+    ".*",
 )
 """Names that belong to the home, in lower case. Files that a person asks for are never written there."""
 

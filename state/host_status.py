@@ -6,7 +6,6 @@ log within days. The process that uses hosts writes the file; readers get the st
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +13,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from state.atomic_files import atomic_write
+from state.errors import HomeUnreadable
+from state.home_files import read_home_file
 from state.model.base import FrozenModel
 
 FILE_NAME = "hosts.json"
@@ -65,9 +67,8 @@ class HostStatusFile(FrozenModel):
 def read_host_status(home: Path) -> tuple[HostStatus, ...]:
     """Return the last published status of the hosts; nothing if there is none, or the file is damaged."""
     try:
-        with (home / FILE_NAME).open("rb") as file:
-            return HostStatusFile.model_validate_json(file.read(MAX_BYTES)).hosts
-    except (OSError, ValidationError):
+        return HostStatusFile.model_validate_json(read_home_file(home, FILE_NAME, most=MAX_BYTES)).hosts
+    except (OSError, HomeUnreadable, ValidationError):
         return ()
 
 
@@ -98,10 +99,5 @@ def forget_host(home: Path, address: str) -> bool:
 def _write_file(home: Path, known: Iterable[HostStatus]) -> None:
     newest = sorted(known, key=lambda one: one.heard or one.since)[-MAX_HOSTS:]
     board = HostStatusFile(hosts=tuple(sorted(newest, key=lambda one: one.address)))
-    part = home / f".{FILE_NAME}.{os.getpid()}.part"
-    try:
+    with atomic_write(home / FILE_NAME) as part:
         part.write_text(board.model_dump_json(exclude_defaults=True), encoding="utf-8")
-        part.replace(home / FILE_NAME)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

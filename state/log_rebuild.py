@@ -19,15 +19,23 @@ from typing import NamedTuple
 
 from state import queries, schema
 from state.appender import Appender, prepare_append
-from state.atomic_files import fsync_path
+from state.atomic_files import create_file, fsync_path
 from state.crash import crash_point
 from state.errors import LogDamaged, NoLog, StateError, StorageFailed, sqlite_errors
 from state.events import LogRewritten
 from state.head import Head, read_head, write_head
 from state.home import HomeLayout, prepare_home
+from state.home_files import refuse_link
 from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
-from state.opening import IN_USE, note_replaced, open_appender, refresh_read_models, settle_log
+from state.opening import (
+    IN_USE,
+    note_replaced,
+    open_appender,
+    refresh_read_models,
+    refuse_other_owner,
+    settle_log,
+)
 from state.readonly import ReadOnlyConnection
 from state.records import NewEvent, ProgressCallback
 from state.upcast import check_kinds
@@ -36,7 +44,7 @@ from state.verify import VerifyReport, verify_file
 DRAFT_NAME = "events.db.new"
 
 DraftBuilder = Callable[[Path], LogRewritten]
-"""Builds a database at the given path; returns the event with which the log records its rebuild."""
+"""Builds a database in the empty file at the given path; returns the event with which the log records its rebuild."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +87,7 @@ def rebuild_log(
     new = HomeLayout(layout.home, DRAFT_NAME)
     _discard_draft(new)
     try:
+        create_file(new.database, 0o640)
         event = build(new.database)
         _complete_draft(new.database, event, _read_anchor(layout))
         report = verify_file(new.database, progress=progress)
@@ -93,14 +102,13 @@ def rebuild_log(
 
 
 def copy_database(
-    source: sqlite3.Connection, path: Path, *, mode: int = 0o640, progress: ProgressCallback | None = None
+    source: sqlite3.Connection, path: Path, *, progress: ProgressCallback | None = None
 ) -> Head:
-    """Copy a whole database in its current state while its owner may keep writing; return the copy's head.
+    """Copy a whole database to the empty file `path` while its owner may keep writing; return the copy's head.
 
     The surrounding read transaction fixes one state of the source; without it the copy would restart at every
     commit.
     """
-    path.touch(mode)
     source.execute("BEGIN")
     try:
         head = queries.log_head(source)
@@ -181,8 +189,10 @@ def append_to_draft(appender: Appender, events: list[NewEvent]) -> None:
 def _settle_old_log(layout: HomeLayout, *, keep: bool) -> Path | None:
     """Merge the old log's WAL into its file, and keep the log if asked to; return where."""
     crash_point("rewrite.before_settle")
+    refuse_link(layout.database)
     try:
         with closing(schema.open_writer(layout.database)) as old:
+            refuse_other_owner(old, layout.home)
             settle_log(old)
             _, pages, done = old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if pages != done:
@@ -199,6 +209,7 @@ def _settle_old_log(layout: HomeLayout, *, keep: bool) -> Path | None:
 
 def _keep_old_log(layout: HomeLayout) -> Path:
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    refuse_link(layout.replaced_logs)
     layout.replaced_logs.mkdir(mode=0o700, exist_ok=True)
     number = sum(1 for path in layout.replaced_logs.glob(f"{name}*"))
     folder = layout.replaced_logs / (f"{name}.{number}" if number else name)

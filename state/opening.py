@@ -17,10 +17,11 @@ from state.appender import Appender
 from state.chain import GENESIS, ChainVerifier
 from state.crash import crash_point
 from state.disk_reserve import DiskReserve
-from state.errors import LogDamaged, NoLog, TailLost, WalLost, sqlite_code, sqlite_errors
+from state.errors import HomeLocked, LogDamaged, NoLog, TailLost, WalLost, sqlite_code, sqlite_errors
 from state.head import EMPTY_HEAD, Head, read_head, write_head
 from state.home import HomeLayout, prepare_home
-from state.lock import HomeLock
+from state.home_files import refuse_link
+from state.lock import HomeLock, process_start, read_boot_id
 from state.records import to_recorded_event
 from state.upcast import check_kinds, decode_event
 
@@ -28,7 +29,7 @@ SAFE_SQLITE = (3, 51, 3)
 """Older versions can corrupt a WAL that two connections checkpoint at once; a single writer is safe."""
 
 IN_USE = "in_use"
-"""The note that an owner keeps in the log while it may write."""
+"""The note that an owner keeps in the log while it may write: its pid, the boot's id, and its start."""
 
 _NO_ROOM_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 """SQLite's error codes when it finds no room for its WAL or its shared memory."""
@@ -88,11 +89,14 @@ def open_appender(layout: HomeLayout, *, full_check: bool = False) -> Appender:
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         text = "SQLite %s has a defect when several connections write; here one alone does"
         _log.debug(text, sqlite3.sqlite_version)
+    for path in (layout.database, layout.wal, layout.shm):
+        refuse_link(path)
     anchor = read_head(layout.head)
     wal = has_wal(layout)  # before our connection creates one
     connection = schema.open_writer(layout.database)
     try:
         _migrate_log(connection, anchor)
+        refuse_other_owner(connection, layout.home)
         if anchor is not None:
             check_anchor(connection, anchor)
         elif not wal:
@@ -194,9 +198,28 @@ def _require_closed(connection: sqlite3.Connection) -> None:
 def note_in_use(connection: sqlite3.Connection) -> None:
     """Mark the log as in use, if there is room in the database file itself, and start the WAL."""
     with schema.transaction(connection):
-        schema.set_meta(connection, IN_USE, str(os.getpid()))
+        schema.set_meta(connection, IN_USE, _own_instance())
     with suppress(sqlite3.Error):  # the disk may be too full to move a long WAL; the log works all the same
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _own_instance() -> str:
+    return f"{os.getpid()} {read_boot_id()} {process_start(os.getpid())}"
+
+
+def refuse_other_owner(connection: sqlite3.Connection, home: Path) -> None:
+    """Refuse a log whose note names another process that still runs: somebody deleted the home's lock.
+
+    Raises:
+        HomeLocked: naming that process.
+    """
+    note = schema.get_meta(connection, IN_USE) or ""
+    pid, _, rest = note.partition(" ")
+    boot, _, start = rest.partition(" ")
+    if not (pid.isdecimal() and start) or int(pid) == os.getpid() or boot != read_boot_id():
+        return
+    if process_start(int(pid)) == start:
+        raise HomeLocked(home, int(pid))
 
 
 def settle_log(connection: sqlite3.Connection) -> None:

@@ -19,8 +19,8 @@ _FAILED = frozenset({errno.EIO, errno.EROFS, errno.EFBIG})
 
 
 @contextmanager
-def open_output(home: Path, target: Path, *, replace: bool) -> Iterator[Path]:
-    """Yield a name to write under; if the block succeeds, that file replaces `target`.
+def open_output(home: Path, target: Path, *, replace: bool, mode: int = 0o666) -> Iterator[Path]:
+    """Yield an empty file to write to; if the block succeeds, that file replaces `target`.
 
     Links are followed: the file that a link leads to is replaced, not the link.
 
@@ -29,7 +29,7 @@ def open_output(home: Path, target: Path, *, replace: bool) -> Iterator[Path]:
         StorageFull, StorageFailed: the disk has no room for it, or failed; the old file is unchanged.
     """
     check_output(home, target, replace=replace)
-    with translate_os_errors(target), atomic_write(_real_path(target)) as part:
+    with translate_os_errors(target), atomic_write(_real_path(target), mode=mode) as part:
         yield part
 
 

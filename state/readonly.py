@@ -20,6 +20,7 @@ from pathlib import Path
 
 from state import schema
 from state.errors import HomeUnreadable, NoLog, sqlite_errors
+from state.home_files import refuse_link
 from state.home import HomeLayout, missing_home_error, require_directory
 from state.opening import require_never_written
 from state.upcast import check_kinds
@@ -105,6 +106,8 @@ def _require_readable(layout: HomeLayout) -> None:
     except PermissionError:
         exists = True
     _require_log(layout, exists=exists)
+    for path in (layout.database, layout.wal, layout.shm):
+        refuse_link(path)
     if not os.access(layout.database, os.R_OK):
         raise HomeUnreadable(f"{layout.database}: no permission to read")
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from state.crash import crash_point
 from state.errors import HomeUnreadable, LogDamaged, LogTooNew, StorageFailed
+from state.home_files import open_home_file
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -134,7 +135,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
         sqlite3.Error: the file cannot be opened or is no database.
     """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+        os.close(open_home_file(path.parent, path.name, os.O_RDWR | os.O_CREAT))
     except (IsADirectoryError, PermissionError) as error:
         raise HomeUnreadable(f"{path}: {error.strerror}; a log is a file that its owner may write") from error
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from daemon.config import DaemonConfig
 from daemon.errors import CommandRefused
 from state.errors import NoLog, ReadModelsStale
 from state.fold import RunState
+from state.home_files import open_home_file
 from state.model import RunStatus
 from state.output_files import check_output
 from state.reader import LogReader
@@ -206,7 +208,8 @@ def log_beside_display(home: Path, *, live: bool) -> Iterator[None]:
         yield
         return
     path = home / LOG_FILE
-    with path.open("a", encoding="utf-8") as stream:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with os.fdopen(open_home_file(home, LOG_FILE, flags), "a", encoding="utf-8") as stream:
         before = stream.tell()
         configure_logging("warning", people=True, stream=stream)
         try:

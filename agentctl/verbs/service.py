@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common_options
+from agentctl.app import Session, root_options
 from agentctl.formatting import format_command
 from agentctl.service_manager import SYSUSERS, ServiceFailed, ServiceManager, write_system_file
 from agentctl.systemd_unit import (
@@ -64,7 +64,7 @@ credential_option = click.option(
 
 
 @click.group(epilog=exits.epilog())
-@common_options
+@root_options
 def service(session: Session) -> None:
     """Run agentd as a systemd service."""
 
@@ -74,7 +74,7 @@ def service(session: Session) -> None:
 @credential_option
 @click.option("--no-start", is_flag=True, help="Only install and enable it.")
 @click.option("--dry-run", is_flag=True, help="Print the unit and where it would go; change nothing.")
-@common_options
+@root_options
 def install(
     session: Session,
     *,
@@ -84,6 +84,8 @@ def install(
     dry_run: bool,
 ) -> None:
     """Write the unit, have systemd check it, enable and start it; again: replace and restart it."""
+    if _create_manager(scope).scope is ServiceScope.USER:
+        session.become_home_user()
     unit, manager = _create_unit(session, scope, credentials)
     text = unit.render_text()
     if dry_run:
@@ -122,7 +124,7 @@ def install(
 
 @service.command(epilog=exits.epilog())
 @_scope_options
-@common_options
+@root_options
 def uninstall(session: Session, scope: str | None) -> int:
     """Stop and disable the service and remove its unit; the home stays."""
     manager = _create_manager(scope)
@@ -143,7 +145,7 @@ def uninstall(session: Session, scope: str | None) -> int:
 
 @service.command(epilog=exits.epilog())
 @_scope_options
-@common_options
+@root_options
 def status(session: Session, scope: str | None) -> int:
     """Show how the service is doing; status 3 unless it is active, also where no systemd answers."""
     manager = _create_manager(scope)
@@ -164,7 +166,7 @@ def status(session: Session, scope: str | None) -> int:
 @service.command(epilog=exits.epilog())
 @_scope_options
 @credential_option
-@common_options
+@root_options
 def show(session: Session, scope: str | None, credentials: dict[str, Path]) -> None:
     """Write the unit that `install` would install to stdout."""
     unit, manager = _create_unit(session, scope, credentials)
