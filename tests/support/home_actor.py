@@ -1,0 +1,98 @@
+"""A process of root that runs `agentctl` as other users do, in a child for each call, with all imported.
+
+Reads calls as JSON lines: `user` (a uid, and its group; null: as root) and `arguments`. Answers each with
+the child's `status` and what it wrote to stdout and stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+OWNER, READER, STRANGER = 54321, 54322, 54323
+MODULES = ("agentctl.app", "agentctl.verbs.maintenance", "agentctl.verbs.steer", "sqlite_utils.migrations")
+
+
+def find_python() -> str | None:
+    """Return a Python of this version that every user may run; None if there is none."""
+    script = "import os; os.setresuid(54321, 54321, 54321); open(os.__file__).close(); import encodings.idna"
+    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
+        if Path(python).exists():
+            done = subprocess.run([python, "-c", script], capture_output=True, check=False, env=_env())
+            if done.returncode == 0:
+                return python
+    return None
+
+
+def _env() -> dict[str, str]:
+    packages = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))
+    return {"PATH": os.defpath, "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
+
+
+class HomeActor:
+    """Starts the process, and asks it."""
+
+    def __init__(self, python: str) -> None:
+        command = [python, "-m", "tests.support.home_actor"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=_env()
+        )
+
+    def call(self, user: int | None, *arguments: object) -> tuple[int, str]:
+        """Return the exit status of `agentctl` with these arguments, and all that it wrote."""
+        words = [str(word) for word in arguments]
+        self._process.stdin.write(json.dumps({"user": user, "arguments": words}) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        return answer["status"], answer["output"]
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def _run_child(job: dict[str, Any], output: int) -> None:
+    from agentctl.app import agentctl
+    from daemon import exits
+
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    if (user := job["user"]) is not None:
+        os.setgroups([OWNER] if user == READER else [])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    exits.run_command(agentctl, "agentctl", job["arguments"])
+
+
+def main() -> None:
+    for module in MODULES:
+        import_module(module)
+    for line in sys.stdin:
+        with tempfile.TemporaryFile() as output:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    _run_child(json.loads(line), output.fileno())
+                except SystemExit as error:
+                    sys.stdout.flush()
+                    os._exit(error.code)
+                except BaseException:  # noqa: BLE001 - a child must end here, whatever happened
+                    import traceback
+
+                    traceback.print_exc()
+                    sys.stderr.flush()
+                os._exit(99)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            output.seek(0)
+            print(json.dumps({"status": status, "output": output.read().decode(errors="replace")}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
