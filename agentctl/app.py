@@ -50,6 +50,7 @@ VERBS = {
     "diff": "kernels:diff",
     "try": "try_:try_kernel",
     "problems": "problems:problems",
+    "init": "maintenance:init",
     "verify": "maintenance:verify",
     "backup": "maintenance:backup",
     "restore": "maintenance:restore",

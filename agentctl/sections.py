@@ -47,6 +47,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "migrate": "migrate an older log to this version",
     },
     "Set up": {
+        "init": "make an empty home",
         "doctor": "check this machine, the home and the configuration",
         "problems": "list problems, or create your own",
         "config": "show, check or explain the configuration",

@@ -35,7 +35,7 @@ MEANING: dict[int, str] = {
     LOG: "the log is damaged, lost its tail or was written by a newer version",
     TIMEOUT: "no answer in time",
     BLOCKED: "the run is paused until you correct something, such as a key; `agentctl resume` carries on",
-    STORAGE: "the disk is full or failed",
+    STORAGE: "the disk is full or failed, or the home was moved away",
     LOCKED: "another process owns the home, or holds a lock on its log",
     INTERRUPTED: "interrupted; `agentctl resume` carries on",
 }
@@ -104,6 +104,7 @@ _BY_CODE: dict[str, int] = {
     "evaluation_deadline": TIMEOUT,
     "storage_full": STORAGE,
     "storage_failed": STORAGE,
+    "home_moved": STORAGE,
     "home_locked": LOCKED,
     "storage_busy": LOCKED,
 }

@@ -32,7 +32,7 @@ from daemon.watchdog import Heartbeat, announce_stop, format_standings
 from daemon.workers import CreateEvaluator, Workers
 from state.crash import crash_point
 from state.disk_reserve import DiskReserve
-from state.errors import StorageBusy
+from state.errors import StateError, StorageBusy
 from state.home import HomeLayout
 from state.log import EventLog
 from state.progress_counter import ProgressCounter
@@ -40,6 +40,8 @@ from state.progress_counter import ProgressCounter
 log: structlog.stdlib.BoundLogger = structlog.get_logger("host")
 
 IDLE_SECONDS = 60.0
+HOME_CHECK_SECONDS = 1.0
+
 IDLE_POLLS = 4
 """Workers are closed after this many checks in a row, spread over `IDLE_SECONDS`, found nothing in flight."""
 
@@ -96,10 +98,14 @@ async def host_home(
     work = serve_runs(
         event_log, config, stop=stop, workers=workers, focus=focus, notifier=notifier, changed=changed
     )
-    if event_log.head.seq == 0:  # a new log: it will hold only what this process writes
-        await work
-    else:
-        await verify_alongside(event_log.home, work, stop, patience_seconds=patience_seconds)
+    try:
+        if event_log.head.seq == 0:  # a new log: it will hold only what this process writes
+            await work
+        else:
+            await verify_alongside(event_log.home, work, stop, patience_seconds=patience_seconds)
+    except StateError:
+        event_log.require_in_place()  # a home that was moved fails in many ways
+        raise
 
 
 async def serve_runs(
@@ -151,6 +157,7 @@ async def serve_runs(
             announce_stop(notifier, stop, lambda: supervisor.grace_seconds),
             _stop_waiting(event_log, stop),
             close_idle_workers(supervisor, workers),
+            _watch_home(event_log),
             HostWatch(event_log, workers, touched=supervisor.touch, focus=focus).watch(),
         )
         await run_alongside(supervisor.run(stop), *sides, stop=stop)
@@ -176,6 +183,13 @@ def _command_handler(
 def _step_parts(parts: Iterable[ProgressCounter]) -> None:
     for turns in parts:
         turns.step()
+
+
+async def _watch_home(event_log: EventLog) -> None:
+    """Check periodically that the home is where it was; raises HomeMoved."""
+    while True:
+        event_log.require_in_place()
+        await asyncio.sleep(HOME_CHECK_SECONDS)
 
 
 async def _stop_waiting(event_log: EventLog, stop: StopSignal) -> None:

@@ -29,9 +29,10 @@ from daemon.command_models import Command, Learn, Submit
 from daemon.errors import BadFile, EvaluatorPreparing
 from daemon.home_paths import INBOX, inbox_folder, waiting_commands
 from daemon.safe_read import read_regular_file
-from state.errors import HomeUnreadable
+from state.errors import HomeLocked, HomeUnreadable, StorageBusy
 from state.home import prepare_home
 from state.home_files import open_home_folder
+from state.log import EventLog
 from state.model import canonical_json
 from state.progress_counter import ProgressCounter
 
@@ -69,7 +70,11 @@ def put_command(home: Path, command: Command, *, id_: str | None = None) -> str:
         state.errors.HomeError: the home cannot be used or created.
     """
     id_ = id_ or new_command_id()
-    prepare_home(home, create=isinstance(command, Submit | Learn))
+    makes = isinstance(command, Submit | Learn)
+    layout = prepare_home(home, create=makes)
+    if makes and not layout.database.exists():
+        with suppress(HomeLocked, StorageBusy):  # another process makes it
+            EventLog.open(home).close()
     with open_home_folder(home, INBOX, create=True) as box:
         _write_atomically(box, f"{id_}.json", command.model_dump_json().encode())
     return id_

@@ -22,8 +22,10 @@ _ROOTS_PLACES = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STAT
 """Variables that name folders of the user whom this process no longer is."""
 
 
-def become_home_user(home: Path) -> None:
+def become_home_user(home: Path, *, check_program: bool = True) -> None:
     """Become the user of `home` if this process is root and the home is not root's.
+
+    `check_program` requires that the user may read the program, as a process that imports more of it needs.
 
     Raises:
         HomeUnreadable: this process cannot become that user, or the program is not readable for them.
@@ -45,7 +47,8 @@ def become_home_user(home: Path) -> None:
         os.environ.update(HOME=entry.pw_dir, USER=name, LOGNAME=name)
     for variable in _ROOTS_PLACES:
         os.environ.pop(variable, None)
-    _require_readable_program(home, name)
+    if check_program:
+        _require_readable_program(home, name)
 
 
 def find_home_user(home: Path) -> tuple[int, int] | None:

@@ -17,6 +17,7 @@ class StopSignal:
         self.requested = asyncio.Event()
         self.immediate = asyncio.Event()
         self._acknowledge = acknowledge
+        self._linked: StopSignal | None = None
 
     def request(self) -> None:
         """Request a stop; a second request makes it immediate."""
@@ -25,6 +26,17 @@ class StopSignal:
         else:
             self._acknowledge()
         self.requested.set()
+        if self._linked is not None:
+            self._linked.request()
+
+    def linked(self) -> StopSignal:
+        """Return a signal that stops with this one, and may be stopped alone."""
+        made = StopSignal()
+        for mine, theirs in ((self.requested, made.requested), (self.immediate, made.immediate)):
+            if mine.is_set():
+                theirs.set()
+        self._linked = made
+        return made
 
     def install_signal_handlers(self) -> None:
         """Treat SIGTERM and SIGINT as stop requests; call this from the running loop's main thread."""

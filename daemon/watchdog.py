@@ -107,6 +107,7 @@ async def keep_start_alive(notifier: ServiceNotifier, what: str) -> AsyncIterato
             await asyncio.sleep(START_SECONDS / BEATS)
             if time.process_time() - used > WORKING_SHARE * START_SECONDS / BEATS:
                 notifier.extend_timeout(START_SECONDS)
+                notifier.send_heartbeat()  # a daemon that waited for its home is READY already
 
     notifier.set_status(what)
     extending = asyncio.create_task(extend())

@@ -5,6 +5,7 @@ StateError
 │   ├── HomeUnreadable        not a directory, or no permission
 │   ├── HomeOnNetwork         a network file system, where locks and fsync cannot be trusted
 │   ├── HomeLocked            another process owns the log
+│   ├── HomeMoved             its path does not lead to it any more
 │   └── NoLog                 nothing was ever recorded here; perhaps the directory does not exist
 ├── LogError                  the stored log
 │   ├── LogTooNew             a newer version of this program wrote it
@@ -33,6 +34,7 @@ StateError
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,6 +69,10 @@ class HomeLocked(HomeError):  # noqa: N818
         super().__init__(f"{home}: {who} owns this home; stop it, or use another --home")
         self.home = home
         self.owner_pid = owner_pid
+
+
+class HomeMoved(HomeError):  # noqa: N818
+    code = "home_moved"
 
 
 class NoLog(HomeError):  # noqa: N818
@@ -252,6 +258,23 @@ def to_state_error(error: sqlite3.Error) -> StateError:
     if primary == sqlite3.SQLITE_FULL:
         return StorageFull(f"no space left for the log: {error}; free some and retry")
     return StorageFailed(f"the log could not be used: {error}")
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FAILED = frozenset({errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE})
+
+
+def to_home_error(error: OSError, path: Path) -> StateError:
+    """Map what a system call says of a file of the home to this tree."""
+    if error.errno in _FULL:
+        return StorageFull(f"{path}: no space left; free some and retry")
+    if error.errno == errno.EROFS:
+        return StorageFailed(f"{path}: {READ_ONLY}")
+    kind = StorageFailed if error.errno in _FAILED else HomeUnreadable
+    return kind(f"{path}: {error.strerror}")
+
+
+READ_ONLY = "its file system is mounted read-only (EROFS); remount it for writing, or use another --home"
 
 
 @contextmanager

@@ -57,8 +57,14 @@ class HeadFile:
     """The anchor of an open log, which only the log's owner writes."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        pinned = Path(f"/proc/self/fd/{self._folder}")  # another home may come to be at the same path
+        self.pinned = pinned if pinned.exists() else path.parent
+        self._path = self.pinned / path.name
         self._slot = _older_slot(path)  # the next to overwrite; None: the file must be replaced
+
+    def close(self) -> None:
+        os.close(self._folder)
 
     def record(self, head: Head, *, sync: bool) -> None:
         """Write the anchor. It survives the death of this process, and with `sync` also a power cut."""

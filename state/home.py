@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from state.errors import HomeOnNetwork, HomeUnreadable, NoLog
+from state.errors import READ_ONLY, HomeOnNetwork, HomeUnreadable, NoLog, StorageFailed, to_home_error
 
 NETWORK_FILESYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs", "fuse.glusterfs", "glusterfs"}
@@ -100,6 +100,7 @@ def prepare_home(home: Path, *, create: bool) -> HomeLayout:
     Raises:
         NoLog: the directory is missing, and `create` is false.
         HomeUnreadable: not a directory, or not writable.
+        StorageFull, StorageFailed: the disk is full, read-only, or failed.
         HomeOnNetwork: it lies on a network file system.
     """
     try:
@@ -107,14 +108,26 @@ def prepare_home(home: Path, *, create: bool) -> HomeLayout:
         if create:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = home.is_dir()
+        read_only = found and bool(os.statvfs(home).f_flag & os.ST_RDONLY)
     except OSError as error:
-        raise HomeUnreadable(f"{home}: {error.strerror}") from error
+        raise to_home_error(error, home) from error
     if not found:
         raise missing_home_error(home)
+    if read_only:
+        raise StorageFailed(f"{home}: {READ_ONLY}")
     if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         raise HomeUnreadable(f"{home}: no permission to write here")
     _refuse_network(home.resolve())
     return HomeLayout(home)
+
+
+def home_identity(home: Path) -> tuple[int, int] | None:
+    """Return what tells a home from another one at the same path; None if there is none."""
+    try:
+        found = home.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def require_directory(home: Path) -> None:

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from state.errors import HomeLocked, HomeUnreadable
+from state.errors import HomeLocked, HomeUnreadable, to_home_error
 from state.home_files import open_home_file, read_home_file
 
 PROC = Path("/proc")
@@ -86,7 +86,7 @@ class HomeLock:
         try:
             descriptor = open_home_file(path.parent, path.name, os.O_RDWR | os.O_CREAT, mode)
         except OSError as error:
-            raise HomeUnreadable(f"{path}: {error.strerror}") from error
+            raise to_home_error(error, path) from error
         self._files.append(descriptor)
         return descriptor
 

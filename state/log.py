@@ -7,18 +7,21 @@ checks them first. An `EventLog` is also a `LogReader` of its log; reads never u
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import os
 import sqlite3
+import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
 from state.appender import Appender, PendingAppend, prepare_append
-from state.errors import StorageFull, StreamUnknown
+from state.errors import HomeMoved, StorageFull, StreamUnknown
 from state.fold import RunState
 from state.head import Head
-from state.home import HomeLayout
+from state.home import HomeLayout, home_identity
 from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
 from state.opening import open_log, settle_log
@@ -34,6 +37,9 @@ MAX_WAITING = 4096
 
 _PAUSE_S = 0.001
 
+_SHARED_BYTES = (0x40000002, 510)
+"""Which bytes of the database SQLite locks before it deletes a WAL: the first, and how many."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -43,6 +49,7 @@ class EventLog(LogReader):
     def __init__(self, layout: HomeLayout, lock: HomeLock, appender: Appender) -> None:
         super().__init__(layout)
         self.home = layout.home
+        self._identity = home_identity(layout.home)
         self._lock = lock
         self._appender = appender
         self._writer = LogWriter(appender, layout, on_wait=lock.note_wait)
@@ -163,6 +170,12 @@ class EventLog(LogReader):
         tip = self._appender.cached_tip(stream)
         return tip.run_seq if tip is not None else super().run_seq(stream)
 
+    def require_in_place(self) -> None:
+        """Refuse a home that was moved, or whose disk is mounted no more; raises HomeMoved."""
+        if home_identity(self.home) != self._identity:
+            what = "was moved away, or its disk is mounted no more"
+            raise HomeMoved(f"{self.home}: {what}; nothing is written to what is there now")
+
     # --- closing ---
 
     def close(self) -> None:
@@ -176,12 +189,27 @@ class EventLog(LogReader):
         self._writer.stop()
         super().close()
         try:
-            self._settle_log()
+            if home_identity(self.home) == self._identity:
+                self._settle_log()
+            else:
+                self._keep_wal()
         except (sqlite3.Error, OSError) as error:
             _log.warning("the log was not moved into its one file at the end, which loses nothing: %s", error)
         finally:
+            self._writer.close()
             self._appender.connection.close()
             self._lock.release()
+
+    def _keep_wal(self) -> None:
+        """Leave the WAL to the next opening, as a killed process does.
+
+        SQLite would move it into the database and then delete it by its path, where another home's may be. A
+        lock of our own keeps it from both.
+        """
+        self._writer.sync_head()
+        database = os.open(self._writer.pin_path(self._layout.name), os.O_RDONLY | os.O_CLOEXEC)
+        lock = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, *_SHARED_BYTES, 0)
+        fcntl.fcntl(database, fcntl.F_OFD_SETLK, lock)  # until the process ends
 
     def _settle_log(self) -> None:
         self._appender.save_snapshots(every=1)

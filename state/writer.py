@@ -153,6 +153,14 @@ class LogWriter:
         """From now on, let appends that find the log locked by another process fail with StorageBusy."""
         self._hurry.set()
 
+    def pin_path(self, name: str) -> Path:
+        """Return a path of a file of the home that holds wherever the home was moved."""
+        return self._head_file.pinned / name
+
+    def close(self) -> None:
+        """Close what the thread had open; call this after `stop`, and after the last `sync_head`."""
+        self._head_file.close()
+
     def sync_head(self) -> None:
         """Bring HEAD on the disk up to date."""
         head = self._appender.head

@@ -23,6 +23,18 @@ replace_option = click.option("--replace", is_flag=True, help="Take the place of
 
 
 @click.command(epilog=exits.epilog())
+@common_options
+def init(session: Session) -> None:
+    """Make an empty home, for a service to use; a home that is there stays as it is."""
+    from state.log import EventLog
+
+    with EventLog.open(session.home) as log:
+        events = log.head.seq
+    text = f"there already, with {format_count(events, 'event')}" if events else "ready"
+    session.emit({"home": str(session.home), "events": events}, f"{session.home}: {text}")
+
+
+@click.command(epilog=exits.epilog())
 @click.option(
     "--deep/--quick",
     default=True,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,9 @@ from agentctl.systemd_unit import (
 from daemon import exits
 from daemon.config import load_config
 from daemon.home_paths import resolve_home
-from state.home import prepare_home
+from daemon.privileges import become_home_user
+from state.errors import HomeLocked
+from state.log import EventLog
 
 LINGER = Path("/var/lib/systemd/linger")
 
@@ -100,8 +106,7 @@ def install(
             places = " ".join(map(str, closed))
             raise BadUnit(f"user {SERVICE_USER} could not read {places}", hint=f"chmod -R o+rX {places}")
         manager.create_user()
-    else:
-        prepare_home(unit.state_directory, create=True)
+    _make_home(unit)
     write_system_file(manager.unit_path, text)
     started = _activate_service(manager, start=not no_start)
     score = manager.exposure_score(text)
@@ -172,6 +177,29 @@ def show(session: Session, scope: str | None, credentials: dict[str, Path]) -> N
     unit, manager = _create_unit(session, scope, credentials)
     text = unit.render_text()
     session.emit({"unit": str(manager.unit_path), "text": text}, text.rstrip("\n"))
+
+
+def _make_home(unit: ServiceUnit) -> None:
+    """Make the home as the service's user if there is none: a service itself never makes one.
+
+    A process of that user does it, so that no file in it is root's.
+    """
+    home = unit.state_directory
+    if unit.scope is ServiceScope.SYSTEM:
+        owner = pwd.getpwnam(SERVICE_USER)
+        home.mkdir(mode=0o750, parents=True, exist_ok=True)
+        if home.stat().st_uid == 0:
+            os.chown(home, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
+    if (home / "events.db").exists():
+        return
+    with suppress(HomeLocked), ProcessPoolExecutor(1, get_context("fork")) as pool:
+        pool.submit(_make_log, home).result()
+
+
+def _make_log(home: Path) -> None:
+    become_home_user(home, check_program=False)
+    os.umask(0o027)
+    EventLog.open(home).close()
 
 
 def _create_manager(scope: str | None) -> ServiceManager:
