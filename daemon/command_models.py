@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from difflib import get_close_matches
+from itertools import islice
 from typing import Annotated, Literal, get_args
 
 from pydantic import Base64Bytes, Field, JsonValue, TypeAdapter, ValidationError, field_validator
 
 from daemon.errors import BadFile, CommandRefused
+from state.json_bounds import cut_text, has_too_much_structure
 from state.learning import MAX_IMPORTED
 from state.model import (
     DeviceCalibration,
@@ -26,6 +28,20 @@ from state.model import (
 
 CommandOrigin = Literal["agentctl", "page"]
 """Where a person gave a command: on the command line or on the live page."""
+
+
+MAX_STRUCTURE_BYTES = 1 << 20
+"""The most that a command has beside its texts, of which the long ones are kernels and files of problems."""
+
+MAX_MESSAGE = 4096
+"""The longest message of a refused command, and the longest reason or note, in characters."""
+
+MAX_VERB = 100
+
+MAX_FAULTS = 100
+"""The most faults of a command that are named."""
+
+ShortText = Annotated[str, Field(max_length=MAX_MESSAGE)]
 
 
 class CommandBase(FrozenModel):
@@ -54,40 +70,40 @@ class Pause(CommandBase):
     """Start nothing new in a run; effects in flight are finished."""
 
     verb: Literal["pause"] = "pause"
-    run: str
-    reason: str = "asked for"
+    run: ShortText
+    reason: ShortText = "asked for"
 
 
 class Resume(CommandBase):
     """Continue a run: a paused run is resumed, and an interrupted one is taken up again."""
 
     verb: Literal["resume"] = "resume"
-    run: str
-    reason: str = "asked for"
+    run: ShortText
+    reason: ShortText = "asked for"
 
 
 class Cancel(CommandBase):
     """End a run for good; effects in flight are dropped."""
 
     verb: Literal["cancel"] = "cancel"
-    run: str
-    reason: str = "asked for"
+    run: ShortText
+    reason: ShortText = "asked for"
 
 
 class Propose(CommandBase):
     """Add a person's kernel to a run; it is judged like any other."""
 
     verb: Literal["propose"] = "propose"
-    run: str
+    run: ShortText
     source: str = Field(min_length=1)
-    note: str = ""
+    note: ShortText = ""
 
 
 class Set(CommandBase):
     """Change settings of a run, from its next round on; the keys are those of the configuration."""
 
     verb: Literal["set"] = "set"
-    run: str
+    run: ShortText
     settings: dict[str, JsonValue] = Field(min_length=1)
 
 
@@ -95,8 +111,8 @@ class Approve(CommandBase):
     """Let a run go on that waits for a person's approval."""
 
     verb: Literal["approve"] = "approve"
-    run: str
-    reason: str = "approved"
+    run: ShortText
+    reason: ShortText = "approved"
 
 
 class Fork(CommandBase):
@@ -107,7 +123,7 @@ class Fork(CommandBase):
     """
 
     verb: Literal["fork"] = "fork"
-    run: str
+    run: ShortText
     seq: int | None = Field(default=None, ge=1)
     settings: dict[str, JsonValue] = Field(default_factory=dict)
     files: dict[str, Base64Bytes] | None = None
@@ -199,12 +215,14 @@ def read_verb(data: bytes) -> str:
     Raises:
         BadFile: it is not a JSON object with a `verb`.
     """
+    if has_too_much_structure(data, MAX_STRUCTURE_BYTES):
+        raise BadFile(f"more than {MAX_STRUCTURE_BYTES >> 20} MiB beside kernels and files")
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise BadFile(f"not JSON: {error}") from error
     verb = content.get("verb") if isinstance(content, dict) else None
-    if not isinstance(verb, str) or not verb.isascii():
+    if not isinstance(verb, str) or not verb.isascii() or len(verb) > MAX_VERB:
         raise BadFile("not a command: a JSON object with the text field 'verb' was expected")
     return verb
 
@@ -233,6 +251,7 @@ def parse_command(data: bytes) -> Command:
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, fault['loc'][1:]))}: {validation_reason(fault).lower()}"
-            for fault in error.errors()
+            for fault in islice(error.errors(include_url=False, include_input=False), MAX_FAULTS)
         )
-        raise CommandRefused(f"{verb}: {faults}", code="bad_command") from error
+        text = cut_text(f"{verb}: {faults}", MAX_MESSAGE)
+        raise CommandRefused(text, code="bad_command") from error

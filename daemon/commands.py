@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import structlog
 from pydantic import JsonValue
@@ -23,10 +23,12 @@ from agent_core.proposers import ProposerError, require_known_proposer
 from daemon import prompt_overrides
 from daemon.calls.budget_ledger import lost_call_events, settlement_event
 from daemon.command_models import (
+    MAX_MESSAGE,
     Approve,
     Calibrate,
     Cancel,
     Command,
+    CommandOrigin,
     Forget,
     Fork,
     Learn,
@@ -65,6 +67,7 @@ from state.events import (
     RunResumed,
 )
 from state.fold import RunState
+from state.json_bounds import cut_text
 from state.log import EventLog
 from state.model import (
     PERSON,
@@ -103,6 +106,20 @@ class CommandOutcome:
     beside: tuple[NewEvent, ...] = ()
 
 
+LARGE_BYTES = 1 << 16
+"""A command longer than this is parsed in a thread: the loop must go on feeding the watchdog."""
+
+Read = TypeVar("Read")
+
+
+async def _work_on(data: bytes, read: Callable[[bytes], Read]) -> Read:
+    return read(data) if len(data) <= LARGE_BYTES else await asyncio.to_thread(read, data)
+
+
+def _read_head(data: bytes) -> tuple[str, CommandOrigin | None]:
+    return read_verb(data), read_origin(data)
+
+
 class CommandHandler:
     """Records commands in the log and answers them."""
 
@@ -138,8 +155,8 @@ class CommandHandler:
                 when it is done.
             state.errors.AppendError: the log could not store it; nothing was half-applied.
         """
-        verb = read_verb(data)
-        received = CommandReceived(id=id_, verb=verb, payload=digest_of(data), origin=read_origin(data))
+        verb, origin = await _work_on(data, _read_head)
+        received = CommandReceived(id=id_, verb=verb, payload=digest_of(data), origin=origin)
         try:
             await self._log.append([NewEvent(SYSTEM_STREAM, received)], blobs=[data])
         except DuplicateOutcome as error:
@@ -151,11 +168,12 @@ class CommandHandler:
 
     async def _answer_command(self, id_: str, data: bytes) -> None:
         try:
-            command = parse_command(data)
+            command = await _work_on(data, parse_command)
             run = await self._execute_command(id_, command)
         except (CommandRefused, ConfigError, EventRefused, DuplicateOutcome) as error:
             hint = error.hint if isinstance(error, CommandRefused) else None
-            info = ErrorInfo(code=error.code, message=str(error), hint=hint)
+            message = cut_text(str(error), MAX_MESSAGE)
+            info = ErrorInfo(code=error.code, message=message, hint=hint and cut_text(hint, MAX_MESSAGE))
             await self._log.append([NewEvent(SYSTEM_STREAM, CommandRejected(id=id_, error=info))])
             log.info("command_rejected", command=id_, code=info.code, error=info.message)
         except (StateError, EvaluatorPreparing):

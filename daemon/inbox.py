@@ -43,6 +43,10 @@ REJECTED = "rejected"
 MAX_BYTES = 64 << 20
 """The largest command: more than the files of the largest problem."""
 
+MAX_REJECTED = 200
+MAX_REJECTED_BYTES = 64 << 20
+"""How many rejected files, with those that give the reasons, and how many bytes of them are kept."""
+
 ABANDONED_SECONDS = 3600.0
 """The age (seconds) at which a hidden file counts as abandoned."""
 
@@ -209,12 +213,29 @@ class Inbox:
         ):
             os.rename(path.name, f"{fresh}.json", src_dir_fd=box, dst_dir_fd=folder)  # noqa: PTH104
             _write_atomically(folder, f"{fresh}.error.json", canonical_json(said))
+            _drop_oldest(folder)
         log.warning(
             "command_file_rejected",
             file=_printable_name(path),
             reason=str(bad),
             moved_to=str(aside / f"{fresh}.json"),
         )
+
+
+def _drop_oldest(folder: int) -> None:
+    """Keep the newest rejected files only; their names sort by time."""
+    handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        names = os.listdir(handle)  # noqa: PTH208 - pathlib takes no descriptor
+    finally:
+        os.close(handle)
+    kept = size = 0
+    for name in sorted(names, reverse=True):
+        kept += 1
+        size += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size  # noqa: PTH116
+        if kept > MAX_REJECTED or size > MAX_REJECTED_BYTES:
+            with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+                os.unlink(name, dir_fd=folder)  # noqa: PTH108
 
 
 def _printable_name(path: Path) -> str:

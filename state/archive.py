@@ -27,6 +27,7 @@ from state.copying import find_digests, reachable_blobs
 from state.crash import crash_point
 from state.errors import BadArchive, LogDamaged, StreamUnknown, sqlite_errors
 from state.home import HomeLayout
+from state.json_bounds import has_too_much_structure
 from state.model import SYSTEM_STREAM, FrozenModel
 from state.output_files import open_output
 from state.queries import Segment
@@ -35,6 +36,16 @@ from state.records import EventRow, ProgressCallback, parse_row
 
 _BYTES_COLUMNS = ("prev", "log_prev", "state_hash", "hash")
 _PAYLOAD_MARK = ',"payload":'
+
+
+MAX_LINE_BYTES = 96 << 20
+"""The longest line: a blob as large as the largest command, in base64."""
+
+MAX_STRUCTURE_BYTES = 4096
+"""The most that a blob's line, or an event's columns, have beside their texts."""
+
+MAX_PAYLOAD_BYTES = 64 << 20
+MAX_MANIFEST_BYTES = 1 << 20
 
 
 class ArchivePart(FrozenModel):
@@ -208,7 +219,10 @@ def open_archive(path: Path) -> tuple[ArchiveManifest, Iterator[ArchiveLine]]:
     """
     lines = _checked_lines(path)
     try:
-        manifest = ArchiveManifest.model_validate_json(next(lines))
+        first = next(lines)
+        if len(first) > MAX_MANIFEST_BYTES:
+            raise BadArchive(path, "is no archive of a run: its first line is too long")
+        manifest = ArchiveManifest.model_validate_json(first)
     except (StopIteration, ValidationError) as error:
         raise BadArchive(path, "is no archive of a run, or of a newer version") from error
     if not manifest.parts or manifest.parts[-1].stream != manifest.run:
@@ -221,8 +235,10 @@ def _checked_lines(path: Path) -> Iterator[bytes]:
     hashed, count = hashlib.sha256(), 0
     try:
         with gzip.open(path, "rb") as file:
-            last = file.readline()
-            for line in file:
+            last = file.readline(MAX_LINE_BYTES)
+            while line := file.readline(MAX_LINE_BYTES):
+                if not last.endswith(b"\n"):
+                    raise BadArchive(path, f"a line is longer than {MAX_LINE_BYTES >> 20} MiB")
                 hashed.update(last)
                 count += 1
                 yield last
@@ -238,7 +254,7 @@ def _checked_lines(path: Path) -> Iterator[bytes]:
 
 def _require_end(path: Path, last: bytes, count: int, digest: str) -> None:
     try:
-        said = json.loads(last)
+        said = json.loads(last) if len(last) < MAX_STRUCTURE_BYTES else None
     except (ValueError, RecursionError):
         said = None
     if said != {"end": count, "sha256": digest}:
@@ -260,6 +276,8 @@ def _parse_line(path: Path, line: bytes, manifest: ArchiveManifest) -> ArchiveLi
 
 def _parse_archived_row(line: str, manifest: ArchiveManifest) -> EventRow:
     columns, payload = line.rstrip("\n")[:-1].split(_PAYLOAD_MARK, 1)
+    if len(columns) > MAX_STRUCTURE_BYTES or len(payload) > MAX_PAYLOAD_BYTES:
+        raise ValueError("an event is larger than a log can hold")
     values = json.loads(columns + "}")
     for name in _BYTES_COLUMNS:
         values[name] = None if values[name] is None else bytes.fromhex(values[name])
@@ -272,6 +290,8 @@ def _parse_archived_row(line: str, manifest: ArchiveManifest) -> EventRow:
 
 
 def _parse_archived_blob(line: bytes) -> StoredBlob:
+    if has_too_much_structure(line, MAX_STRUCTURE_BYTES):
+        raise ValueError("a blob has more than its digest and its text")
     content = json.loads(line)
     text, encoded = content.get("text", ""), content.get("base64", "")
     if not (isinstance(text, str) and isinstance(encoded, str)):

@@ -8,10 +8,11 @@ pay for it here.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from itertools import groupby, islice
+from itertools import groupby, zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from state import blobs, queries, schema, snapshots
 from state.appender import Appender, prepare_append
@@ -37,6 +38,9 @@ from state.records import EventRow, NewEvent, ProgressCallback, RecordedEvent
 from state.upcast import decode_event
 
 _BATCH = 500
+_BATCH_BYTES = 16 << 20
+
+_Item = TypeVar("_Item")
 
 
 def import_archive(home: Path, path: Path, *, progress: ProgressCallback | None = None) -> RebuildResult:
@@ -94,7 +98,7 @@ class _ArchiveImport:
         rows = (line for line in content if isinstance(line, EventRow))
         for stream, part in groupby(rows, key=lambda row: row.stream):
             if queries.lineage(self._connection, stream):
-                self._compare_history(stream, list(part))
+                self._compare_history(stream, part)
             else:
                 self._append_rows(part)
                 self._pause_or_cancel(stream)
@@ -108,25 +112,27 @@ class _ArchiveImport:
     def _store_blobs(self) -> None:
         _, content = open_archive(self._archive.path)
         stored = (line for line in content if isinstance(line, StoredBlob))
-        while batch := list(islice(stored, _BATCH)):
+        for batch in _batches(stored, lambda blob: len(blob.data)):
             with schema.transaction(self._connection):
                 blobs.store_blobs(self._connection, batch)
 
-    def _compare_history(self, stream: str, rows: list[EventRow]) -> None:
+    def _compare_history(self, stream: str, rows: Iterable[EventRow]) -> None:
         """Refuse to attach a run to a history other than the one it continues."""
-        segment = Segment(stream, rows[0].run_seq - 1, rows[-1].run_seq)
-        here = list(queries.segment_rows(self._connection, segment))
-        lies_in = [one.stream for one in queries.lineage(self._connection, stream)]
-        known = [_comparable_content(row, _parent_stream(lies_in, stream)) for row in here]
-        if known != [_comparable_content(row, self._parent_of(stream)) for row in rows]:
-            raise RunExists(
-                f"{stream}, which {self._archive.manifest.run} continues, has another history here"
-            )
-        self._numbers |= {row.seq: one.seq for row, one in zip(rows, here, strict=True)}
+        part = next(one for one in self._archive.manifest.parts if one.stream == stream)
+        here = queries.segment_rows(self._connection, Segment(stream, part.after, part.upto))
+        parent = _parent_stream([one.stream for one in queries.lineage(self._connection, stream)], stream)
+        for row, known in zip_longest(rows, here):
+            if (
+                row is None
+                or known is None
+                or _comparable_content(known, parent) != _comparable_content(row, self._parent_of(stream))
+            ):
+                what = f"{stream}, which {self._archive.manifest.run} continues, has another history here"
+                raise RunExists(what)
+            self._numbers[row.seq] = known.seq
 
     def _append_rows(self, rows: Iterable[EventRow]) -> None:
-        rest = iter(rows)
-        while batch := list(islice(rest, _BATCH)):
+        for batch in _batches(rows, lambda row: len(row.payload)):
             (outcome,) = self._appender.append([prepare_append([self._to_new_event(row) for row in batch])])
             if isinstance(outcome, StateError):
                 raise BadArchive(self._archive.path, str(outcome)) from outcome
@@ -176,6 +182,20 @@ class _ArchiveImport:
             append_to_draft(self._appender, [NewEvent(stream, RunCancelled(reason=reason))])
         elif state.status is not RunStatus.PAUSED:
             append_to_draft(self._appender, [NewEvent(stream, RunPaused(reason="imported"))])
+
+
+def _batches(items: Iterable[_Item], size_of: Callable[[_Item], int]) -> Iterator[list[_Item]]:
+    """Yield the items in lists of bounded length and size."""
+    batch: list[_Item] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += size_of(item)
+        if len(batch) == _BATCH or size > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _parent_stream(lies_in: list[str], stream: str) -> str:

@@ -44,6 +44,10 @@ class StoredBlob(NamedTuple):
 parse_blob = RowParser(StoredBlob)
 
 
+MAX_BLOB_BYTES = 256 << 20
+"""No blob is larger: a row that says so was not written by this program."""
+
+
 def pack_blob(data: bytes) -> StoredBlob:
     """Return the row that stores `data`, compressed if that makes it smaller."""
     digest = bytes.fromhex(digest_of(data))
@@ -64,12 +68,17 @@ def unpack_blob(blob: StoredBlob) -> bytes:
     if blob.encoding in TOMBSTONE_REASONS:
         raise BlobPruned(f"blob {blob.digest.hex()} ({blob.size} bytes) {TOMBSTONE_REASONS[blob.encoding]}")
     try:
-        data = zlib.decompress(blob.data) if blob.encoding == "zlib" else blob.data
+        data = _decompress(blob) if blob.encoding == "zlib" else blob.data
     except zlib.error as error:
         raise LogDamaged(f"blob {blob.digest.hex()} cannot be read: {error}") from error
     if len(data) != blob.size or digest_of(data) != blob.digest.hex():
         raise LogDamaged(f"blob {blob.digest.hex()} does not match its digest: it was edited")
     return data
+
+
+def _decompress(blob: StoredBlob) -> bytes:
+    """Return what was compressed, or one byte more than the row says there is."""
+    return zlib.decompressobj().decompress(blob.data, min(blob.size, MAX_BLOB_BYTES) + 1)
 
 
 TOMBSTONE_REASONS = {

@@ -249,6 +249,8 @@ def to_state_error(error: sqlite3.Error) -> StateError:
         return LogDamaged(str(error))
     if primary in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return HomeUnreadable(f"the log cannot be opened: {error}")
+    if primary == sqlite3.SQLITE_TOOBIG:
+        return LogDamaged(f"a value in it is larger than any that this program writes: {error}")
     if primary == sqlite3.SQLITE_ERROR:  # our SQL is fixed, so the tables are wrong
         return LogDamaged(f"its tables are not as this program makes them: {error}")
     if not primary and str(error).startswith("Could not decode to UTF-8"):  # Python's own error has no code

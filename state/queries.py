@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from state import schema
 from state.chain import GENESIS, ChainLink
@@ -20,9 +20,12 @@ MAX_SEQ = 2**63 - 1
 """No log holds more events than this."""
 
 PAGE = 2000
+PAGE_BYTES = 16 << 20
 """Rows per query of an iteration; each query takes a few milliseconds."""
 
 _SELECT = f"SELECT {COLUMNS} FROM event "  # noqa: S608 - column names of ours
+
+_PAYLOAD = EventRow._fields.index("payload")
 
 _LINEAGE = """
 WITH RECURSIVE line(id, parent, parent_seq, upto, depth) AS (
@@ -133,12 +136,13 @@ def link_before(connection: sqlite3.Connection, row: EventRow) -> ChainLink | No
 def log_rows(connection: sqlite3.Connection, *, after: int, upto: int | None = None) -> Iterator[EventRow]:
     """Yield all rows with seq in (after, upto], in order."""
     while True:
-        page = connection.execute(
+        found = connection.execute(
             _SELECT + "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
             (after, MAX_SEQ if upto is None else upto, PAGE),
-        ).fetchall()
+        )
+        page, is_last = _fetch_page(found)
         yield from map(parse_row, page)
-        if len(page) < PAGE:
+        if is_last:
             return
         after = require_rising(after, page[-1][0])
 
@@ -163,14 +167,28 @@ def segment_rows(connection: sqlite3.Connection, segment: Segment) -> Iterator[E
     """Yield the rows of one stream with run_seq in (after, upto], in order."""
     stream, after, upto = segment
     while after < upto:
-        page = connection.execute(
+        found = connection.execute(
             _SELECT + "WHERE stream = ? AND run_seq > ? AND run_seq <= ? ORDER BY run_seq LIMIT ?",
             (stream, after, upto, PAGE),
-        ).fetchall()
+        )
+        page, is_last = _fetch_page(found)
         yield from map(parse_row, page)
-        if len(page) < PAGE:
+        if is_last:
             return
         after = require_rising(after, page[-1][2])
+
+
+def _fetch_page(found: sqlite3.Cursor) -> tuple[list[Any], bool]:
+    """Return rows of a query for `PAGE` rows, and whether there are no more; long rows make short pages."""
+    page: list[Any] = []
+    size = 0
+    for row in found:
+        page.append(row)
+        size += len(row[_PAYLOAD] or "")
+        if size > PAGE_BYTES:
+            found.close()  # or it would hold on to this state of the log
+            return page, False
+    return page, len(page) < PAGE
 
 
 class EventSelection(NamedTuple):

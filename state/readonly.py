@@ -123,6 +123,7 @@ def _require_log(layout: HomeLayout, *, exists: bool) -> None:
 
 def _connect(uri: str, layout: HomeLayout) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    schema.limit_values(connection)
     try:
         connection.execute("PRAGMA query_only=1")
         connection.execute("PRAGMA busy_timeout=5000")

@@ -109,6 +109,9 @@ SCHEMA_VERSION = len(MIGRATIONS)
 WITH_GAPS = 2
 """The first schema version that has the table `gap`."""
 
+MAX_VALUE_BYTES = 256 << 20
+"""The longest payload, blob or row."""
+
 _WRITER_PRAGMAS: tuple[tuple[str, object], ...] = (
     ("journal_mode", "wal"),
     ("synchronous", 2),
@@ -139,6 +142,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
     except (IsADirectoryError, PermissionError) as error:
         raise HomeUnreadable(f"{path}: {error.strerror}; a log is a file that its owner may write") from error
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    limit_values(connection)
     try:
         for name, value in _WRITER_PRAGMAS:
             _set_pragma(connection, name, value)
@@ -146,6 +150,11 @@ def open_writer(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def limit_values(connection: sqlite3.Connection) -> None:
+    """Let no single value of a file that somebody else wrote fill the memory."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
 
 
 @contextmanager
