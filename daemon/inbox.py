@@ -233,7 +233,7 @@ def _drop_oldest(folder: int) -> None:
     for name in sorted(names, reverse=True):
         kept += 1
         size += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size  # noqa: PTH116
-        if kept > MAX_REJECTED or size > MAX_REJECTED_BYTES:
+        if kept > MAX_REJECTED or (kept > 2 and size > MAX_REJECTED_BYTES):  # the newest one stays
             with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
                 os.unlink(name, dir_fd=folder)  # noqa: PTH108
 

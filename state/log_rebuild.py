@@ -38,6 +38,7 @@ from state.opening import (
 )
 from state.readonly import ReadOnlyConnection
 from state.records import NewEvent, ProgressCallback
+from state.storage_checks import compare_schema
 from state.upcast import check_kinds
 from state.verify import VerifyReport, verify_file
 
@@ -163,6 +164,8 @@ def _complete_draft(path: Path, event: LogRewritten, anchor: Head | None) -> Non
     """Bring a draft up to date: schema, read models, the event of its rebuild, the HEAD that it replaces."""
     with closing(schema.open_writer(path)) as connection:
         schema.check_version(connection)
+        for finding in compare_schema(connection):  # before a foreign trigger could act
+            raise LogDamaged(finding.what)
         schema.migrate_schema(connection)
         check_kinds(connection.execute("SELECT type, sv FROM kind").fetchall())
         refresh_read_models(connection)

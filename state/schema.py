@@ -10,12 +10,11 @@ A migration is a function on a sqlite-utils Database. It is recorded in the tran
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from state.crash import crash_point
 from state.errors import HomeUnreadable, LogDamaged, LogTooNew, StorageFailed
@@ -87,7 +86,15 @@ _GAPS = (
 )
 """Events `seq` to `upto` are no longer in this file; the row after them continues `hash`."""
 
-_TRIGGER_NAME = re.compile(r"CREATE TRIGGER (\w+)")
+_MIGRATIONS_TABLE = "_sqlite_migrations"
+
+
+class SchemaObject(NamedTuple):
+    """A table, index, view or trigger: its kind, its table, and the statement that made it."""
+
+    kind: str
+    table: str
+    sql: str
 
 
 def _run_statements(statements: tuple[str, ...]) -> Callable[[Database], None]:
@@ -235,10 +242,24 @@ def _migration_step(number: int, change: Callable[[Database], None]) -> Callable
     return step
 
 
-def guard_triggers(connection: sqlite3.Connection) -> frozenset[str]:
-    """Return the names of the triggers that guard the rows, for the schema version of this log."""
-    made = (_INITIAL_SCHEMA, _GAPS)[: read_pragma(connection, "user_version")]
-    return frozenset(found[1] for step in made for text in step if (found := _TRIGGER_NAME.match(text)))
+def expected_objects(version: int) -> dict[str, SchemaObject]:
+    """Return the tables, indexes and triggers that a log of this schema version has, by name."""
+    from sqlite_utils import Database
+
+    with closing(sqlite3.connect("", isolation_level=None)) as made:
+        for _, change in MIGRATIONS[:version]:
+            change(Database(made, recursive_triggers=False, execute_plugins=False))
+        return stored_objects(made)
+
+
+def stored_objects(connection: sqlite3.Connection) -> dict[str, SchemaObject]:
+    """Return what a database holds beside what SQLite and sqlite-utils keep for themselves, by name."""
+    rows = connection.execute("SELECT name, type, tbl_name, coalesce(sql, '') FROM sqlite_schema")
+    return {
+        name: SchemaObject(kind, table, " ".join(sql.split()))
+        for name, kind, table, sql in rows
+        if not (name.startswith("sqlite_") or (table == _MIGRATIONS_TABLE and kind in ("table", "index")))
+    }
 
 
 def get_meta(connection: sqlite3.Connection, key: str) -> str | None:

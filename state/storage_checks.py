@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import zip_longest
 
 from state import schema
 from state.blobs import parse_blob, unpack_blob
 from state.errors import BlobPruned, LogDamaged
-from state.projections import TABLES, is_current
+from state.projections import TABLES, create_tables, is_current
 from state.records import EventRow, require_rising
 
 _PAGE = 200
@@ -48,7 +49,7 @@ def finding_from_error(part: str, error: LogDamaged) -> LogFinding:
 
 
 def check_pages(connection: sqlite3.Connection) -> Iterator[LogFinding]:
-    """Let SQLite check its pages, tables and indexes, and check that the triggers that guard rows exist.
+    """Let SQLite check its pages, tables and indexes, and compare the schema with what this program makes.
 
     The index of idempotency keys prevents second outcomes, so it must agree with its table; `quick_check`
     would not notice if it did not.
@@ -56,9 +57,32 @@ def check_pages(connection: sqlite3.Connection) -> Iterator[LogFinding]:
     for (line,) in connection.execute("PRAGMA integrity_check(1)").fetchall():
         if line != "ok":
             yield LogFinding("page", line)
-    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
-    for name in sorted(schema.guard_triggers(connection) - there):
-        yield LogFinding("page", f"the trigger {name} is missing: rows were not guarded")
+    yield from compare_schema(connection)
+
+
+def compare_schema(connection: sqlite3.Connection) -> Iterator[LogFinding]:
+    """Compare every table, index, trigger and view; a trigger or a view of others may hide or change rows.
+
+    Read models of another version may be other tables, which the owner will make anew.
+    """
+    there = schema.stored_objects(connection)
+    wanted = schema.expected_objects(schema.read_pragma(connection, "user_version"))
+    current = is_current(connection)
+    if current:
+        with closing(sqlite3.connect("", isolation_level=None)) as made:
+            create_tables(made)
+            wanted |= schema.stored_objects(made)
+    for name in sorted(there.keys() | wanted.keys()):
+        found, made_so = there.get(name), wanted.get(name)
+        if found is None:
+            assert made_so is not None
+            harm = ": rows were not guarded" if made_so.kind == "trigger" else ""
+            yield LogFinding("page", f"the {made_so.kind} {name} is missing{harm}")
+        elif made_so is None:
+            if current or found.kind in ("trigger", "view"):
+                yield LogFinding("page", f"the {found.kind} {name} is not of this program")
+        elif found != made_so:
+            yield LogFinding("page", f"the {found.kind} {name} is not as this program makes it")
 
 
 def check_blobs(connection: sqlite3.Connection) -> Iterator[LogFinding]:

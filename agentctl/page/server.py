@@ -4,6 +4,7 @@ default.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 from collections.abc import AsyncIterator, Iterable
@@ -23,6 +24,7 @@ from uvicorn.server import Server as UvicornServer
 from agentctl.page.control import ControlRoutes
 from agentctl.page.feed import Feed
 from agentctl.page.guard import AccessGuard, AccessPolicy
+from agentctl.page.limits import BoundedProtocol, FileShortage
 from agentctl.page.pages import Pages
 from agentctl.page.source import HomeSource
 
@@ -57,6 +59,7 @@ class PageApp:
     gate: AccessPolicy
     feed: Feed
     app: AccessGuard
+    shortage: FileShortage
 
     @classmethod
     def create(cls, source: HomeSource, gate: AccessPolicy) -> PageApp:
@@ -86,7 +89,11 @@ class PageApp:
             *Pages(source).routes(),
             *ControlRoutes(source).routes(),
         ]
-        return cls(source, gate, feed, AccessGuard(Starlette(routes=routes, lifespan=lifespan), gate))
+        shortage = FileShortage()
+        site = Starlette(
+            routes=routes, lifespan=lifespan, exception_handlers={OSError: shortage.answer_os_error}
+        )
+        return cls(source, gate, feed, AccessGuard(site, gate), shortage)
 
 
 class PageServer(UvicornServer):
@@ -103,9 +110,14 @@ class PageServer(UvicornServer):
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE_SECONDS,
                 ws="none",
+                http=BoundedProtocol,
             )
         )
         self._site = site
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._site.shortage.handle_loop_error)
+        await super().serve(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._site.feed.close_threadsafe()

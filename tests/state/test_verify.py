@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from state import fold, semantic_state
+from state.backup import backup_log, restore_log
 from state.errors import LogDamaged, LogTooNew, NoLog
 from state.events import RunPaused, idempotency_key
 from state.head import EMPTY_HEAD, read_head, write_head
@@ -310,3 +312,36 @@ def test_a_guard_that_was_dropped_is_missed(home: Path, stored: list[RecordedEve
     with closing(sqlite3.connect(home / "events.db")) as connection:
         connection.execute("DROP TRIGGER event_no_delete")
     assert "event_no_delete" in only(home, "page")
+
+
+@pytest.mark.parametrize(
+    ("statements", "said"),
+    [
+        (
+            ("DROP TRIGGER event_no_update",
+             "CREATE TRIGGER event_no_update BEFORE UPDATE ON event BEGIN SELECT 1; END"),
+            "the trigger event_no_update is not as this program makes it",
+        ),
+        (
+            ("CREATE TRIGGER quiet AFTER INSERT ON event BEGIN DELETE FROM blob; END",),
+            "the trigger quiet is not of this program",
+        ),
+        (("CREATE VIEW seen AS SELECT 1",), "the view seen is not of this program"),
+        (("CREATE TABLE notes(text)",), "the table notes is not of this program"),
+        (("CREATE INDEX quick ON event(type)",), "the index quick is not of this program"),
+        (("DROP INDEX gap_upto",), "the index gap_upto is missing"),
+    ],
+    ids=["body", "trigger", "view", "table", "index", "missing"],
+)  # fmt: skip
+def test_a_schema_that_is_not_ours_is_named_and_not_restored(
+    home: Path, stored: list[RecordedEvent], tmp_path: Path, statements: tuple[str, ...], said: str
+) -> None:
+    with closing(sqlite3.connect(home / "events.db", isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    assert said in only(home, "page")
+    with pytest.raises(LogDamaged, match=said):
+        backup_log(home, tmp_path / "backup.db")
+    shutil.copy(home / "events.db", tmp_path / "forged.db")
+    with pytest.raises(LogDamaged, match=said):
+        restore_log(tmp_path / "restored", tmp_path / "forged.db")
