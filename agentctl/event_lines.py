@@ -20,6 +20,7 @@ from agentctl.formatting import (
     format_stop_reason,
     format_techniques,
 )
+from agentctl.terminal_style import escape_marks
 from state.events import (
     BeamSelected,
     CommandCompleted,
@@ -84,7 +85,8 @@ def format_event_line(item: RecordedEvent, *, width: int | None = LINE_WIDTH) ->
 def describe_event(event: Event) -> str:
     """Describe an event in words; a type without a description of its own gets its fields."""
     tell = next((_DESCRIBERS[kind] for kind in type(event).__mro__ if kind in _DESCRIBERS), _format_fields)
-    return " ".join(tell(event).split())
+    # no style is set here: a colour code is somebody else's, even if it is one that we use too
+    return escape_marks(" ".join(tell(event).split()))
 
 
 def _join_facts(event: Event) -> str:

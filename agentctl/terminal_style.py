@@ -66,10 +66,11 @@ def make_printable(text: str) -> str:
     Control characters move the cursor, direction marks reorder a line, and zero-width characters make
     different texts look alike.
     """
-    return "".join(part if part in _OWN_CODES else _escape_hidden(part) for part in _OWN_PATTERN.split(text))
+    return "".join(part if part in _OWN_CODES else escape_marks(part) for part in _OWN_PATTERN.split(text))
 
 
-def _escape_hidden(text: str) -> str:
+def escape_marks(text: str) -> str:
+    """Return others' text with every hidden character escaped, our own colour codes too."""
     if text.isprintable():
         return text
     return "".join(ascii(mark)[1:-1] if is_hidden(mark) else mark for mark in text)

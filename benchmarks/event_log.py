@@ -193,7 +193,7 @@ def replay_rates(home: Path) -> dict[str, float]:
 # --- start-up ---
 
 OPEN = """
-import resource, sys, time
+import sys, time
 started = time.perf_counter()
 from pathlib import Path
 from state.log import EventLog
@@ -201,7 +201,9 @@ imported = time.perf_counter()
 log = EventLog.open(Path(sys.argv[1]))
 states = [log.run_state(run) for run in log.active_runs()]
 ready = time.perf_counter()
-print(imported - started, ready - imported, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+status = Path("/proc/self/status").read_text()  # not ru_maxrss, which a process inherits from its parent
+peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+print(imported - started, ready - imported, peak)
 log.close()
 """
 

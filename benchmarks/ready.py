@@ -3,8 +3,8 @@
 `python benchmarks/ready.py [--events N] [--home DIR] [--idle S] [--json] [--keep]` makes a log of N events
 (or takes that of DIR), starts `agentd` on it as a service manager would, and measures: seconds from the start
 of the process to READY, after a clean stop and after SIGKILL; then, once the proof of the log that runs
-behind it has ended, its CPU and memory with no run active. The last full result is kept in
-`benchmarks/results/ready.json`.
+behind it has ended, its CPU and memory with no run active. A full run writes
+`benchmarks/results/ready.json`; no result is kept in the tree at present.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Opens the home for `agentd`, and waits out whatever can pass: an owner, a lock, a full disk, a lost mount.
 
 A daemon that ended instead would use up the starts that a service manager allows. While the log cannot be
-written, the daemon is up all the same: it is READY, says what it waits for and how the runs stand, and its log
-can be read.
+written, the daemon is up all the same: it is READY, says what it waits for and how the runs stand, and the
+log can be read.
 """
 
 from __future__ import annotations

@@ -99,14 +99,16 @@ def _write_atomically(folder: int, name: str, data: bytes) -> None:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(part, flags, 0o600, dir_fd=folder), "wb") as file:  # noqa: PTH123 - a descriptor
-            os.fchmod(file.fileno(), 0o644)  # its owner can read it whatever our umask is; the folder is private
+            os.fchmod(
+                file.fileno(), 0o644
+            )  # its owner can read it whatever our umask is; the folder is private
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)  # noqa: PTH104 - pathlib takes no descriptor
+        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         with suppress(FileNotFoundError):
-            os.unlink(part, dir_fd=folder)  # noqa: PTH108
+            os.unlink(part, dir_fd=folder)
         raise
     handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
@@ -211,7 +213,7 @@ class Inbox:
             open_home_folder(self._home, INBOX) as box,
             open_home_folder(self._home, f"{INBOX}/{REJECTED}", create=True) as folder,
         ):
-            os.rename(path.name, f"{fresh}.json", src_dir_fd=box, dst_dir_fd=folder)  # noqa: PTH104
+            os.rename(path.name, f"{fresh}.json", src_dir_fd=box, dst_dir_fd=folder)
             _write_atomically(folder, f"{fresh}.error.json", canonical_json(said))
             _drop_oldest(folder)
         log.warning(
@@ -229,13 +231,12 @@ def _drop_oldest(folder: int) -> None:
         names = os.listdir(handle)  # noqa: PTH208 - pathlib takes no descriptor
     finally:
         os.close(handle)
-    kept = size = 0
-    for name in sorted(names, reverse=True):
-        kept += 1
-        size += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size  # noqa: PTH116
+    size = 0
+    for kept, name in enumerate(sorted(names, reverse=True), start=1):
+        size += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
         if kept > MAX_REJECTED or (kept > 2 and size > MAX_REJECTED_BYTES):  # the newest one stays
             with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
-                os.unlink(name, dir_fd=folder)  # noqa: PTH108
+                os.unlink(name, dir_fd=folder)
 
 
 def _printable_name(path: Path) -> str:

@@ -1,8 +1,8 @@
 """`agentd`: the process that owns a home, advances all its runs and takes commands until it is stopped.
 
-While a foreground `agentctl run` owns the home, or its disk is full or gone, `agentd` waits and says so. A
-second `agentd` for the same home is refused. `agentd` logs to stderr: readable lines on a terminal, otherwise one JSON object
-per line.
+While a foreground `agentctl run` owns the home, or its disk is full or gone, `agentd` waits and says so.
+A second `agentd` for the same home is refused. `agentd` logs to stderr: readable lines on a terminal,
+otherwise one JSON object per line.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from state.crash import crash_point
 def atomic_write(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
     """Yield an empty file to write to; if the block succeeds, that file durably replaces `path`.
 
-    It is made anew, with `mode` as far as the umask allows it, so that nobody else's link is followed. If the block fails, its file is removed. A killed process leaves a `.part` file, which the next write
-    replaces; its name is short however long `path`'s is.
+    It is made anew, with `mode` as far as the umask allows it, so that nobody else's link is followed. If the
+    block fails, its file is removed. A killed process leaves a `.part` file, which the next write replaces;
+    its name is short however long `path`'s is.
     """
     part = path.with_name(f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}.part")
     part.unlink(missing_ok=True)

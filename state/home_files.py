@@ -12,12 +12,12 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
 from state.errors import HomeUnreadable
 
-_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -64,7 +64,7 @@ def open_home_file(home: Path, name: str, flags: int, mode: int = 0o640) -> int:
 
 def read_home_file(home: Path, name: str, *, most: int) -> bytes:
     """Return the first `most` bytes of a file of the home; raises as `open_home_file` does."""
-    with open(open_home_file(home, name, os.O_RDONLY), "rb") as file:  # noqa: PTH123 - a descriptor
+    with open(open_home_file(home, name, os.O_RDONLY), "rb") as file:
         return file.read(most)
 
 
@@ -85,10 +85,8 @@ def refuse_link(path: Path) -> None:
 
 
 def _make_folder(name: str, folder: int) -> None:
-    try:
-        os.mkdir(name, 0o700, dir_fd=folder)  # noqa: PTH102 - pathlib takes no descriptor
-    except FileExistsError:
-        pass
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=folder)
 
 
 def _open_part(path: Path, name: str, flags: int, folder: int, mode: int = 0o640) -> int:
@@ -104,7 +102,7 @@ def _open_part(path: Path, name: str, flags: int, folder: int, mode: int = 0o640
 
 
 def _is_link(name: str, folder: int) -> bool:
-    return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)  # noqa: PTH116
+    return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
 
 
 def _link_error(path: Path) -> HomeUnreadable:

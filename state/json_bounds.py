@@ -1,6 +1,6 @@
 """Bounds for JSON that others wrote, checked before it is parsed.
 
-Parsed, a byte of JSON that opens a list or an object takes up some fifty in memory, while a byte of a long text
+Parsed, a byte of JSON that opens a list or an object takes up some fifty in memory, while a byte of a text
 takes up one. So what is bounded is everything but the content of texts.
 """
 
@@ -13,9 +13,8 @@ _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 def has_too_much_structure(data: bytes, most: int) -> bool:
     """Return whether there are more than `most` bytes of JSON beside its texts; each text counts as two."""
-    texts = inside = 0
-    for found in _TEXT.finditer(data):
-        texts += 1
+    inside = 0
+    for texts, found in enumerate(_TEXT.finditer(data), start=1):
         inside += found.end() - found.start() - 2
         if 2 * texts > most:
             return True

@@ -2,9 +2,9 @@
 
 Three things say who owns a home, because each alone can be taken away:
 
-- `NAME.owner` is locked with flock and only its owner may open it, so that nobody who may merely read the home
-  can keep the owner out. It decides.
-- `NAME` is locked too and names the owner, for readers and for older versions. A reader may hold a lock on it.
+- `NAME.owner` is locked with flock and only its owner may open it, so that nobody who may merely read the
+  home can keep the owner out. It decides.
+- `NAME` is locked too and names the owner, for readers and older versions. A reader may hold a lock on it.
 - A socket in the abstract namespace, named after the home's inode, survives that somebody deletes both files.
 
 The log itself notes its owner as well (`opening.IN_USE`). The lock has files of its own, because closing any
@@ -176,7 +176,7 @@ def _claim_socket(path: Path) -> socket.socket | None:
 def _peer_of(address: str) -> tuple[int | None, int | None]:
     """Return the pid and the user of the process that listens at an address."""
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # noqa: FBT003 - the library's signature
+        probe.setblocking(False)
         probe.connect(address)
         found = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", found)

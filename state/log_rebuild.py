@@ -45,7 +45,7 @@ from state.verify import VerifyReport, verify_file
 DRAFT_NAME = "events.db.new"
 
 DraftBuilder = Callable[[Path], LogRewritten]
-"""Builds a database in the empty file at the given path; returns the event with which the log records its rebuild."""
+"""Builds a database in the empty file at the given path; returns the event that records the rebuild."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def rebuild_log(
 def copy_database(
     source: sqlite3.Connection, path: Path, *, progress: ProgressCallback | None = None
 ) -> Head:
-    """Copy a whole database to the empty file `path` while its owner may keep writing; return the copy's head.
+    """Copy a whole database to the empty file `path`; its owner may keep writing. Return the copy's head.
 
     The surrounding read transaction fixes one state of the source; without it the copy would restart at every
     commit.

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from state import schema
 from state.errors import HomeUnreadable, NoLog, sqlite_errors
-from state.home_files import refuse_link
 from state.home import HomeLayout, missing_home_error, require_directory
+from state.home_files import refuse_link
 from state.opening import require_never_written
 from state.upcast import check_kinds
 

@@ -199,6 +199,9 @@ class _Git:
             "GIT_ALLOW_PROTOCOL": "none",
             "LC_ALL": "C",
             "HOME": os.devnull,
+            # reflogs name a committer too: not this machine's user
+            "GIT_COMMITTER_NAME": AUTHOR,
+            "GIT_COMMITTER_EMAIL": EMAIL,
         }
         flags = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
         try:

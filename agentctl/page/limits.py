@@ -42,9 +42,9 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        mine = self.client[0] if self.client else None
-        peers = [one.client[0] if one.client else None for one in self.connections]
-        if len(peers) > MAX_CONNECTIONS or peers.count(mine) > MAX_PER_PEER:
+        peers = [one.client for one in self.connections if isinstance(one, BoundedProtocol)]
+        mine = sum(one is not None and self.client is not None and one[0] == self.client[0] for one in peers)
+        if len(peers) > MAX_CONNECTIONS or mine > MAX_PER_PEER:
             self._refuse("503 Service Unavailable", "too many connections")
         else:
             self._watch_request()
@@ -104,7 +104,9 @@ class FileShortage:
         if not (isinstance(error, OSError) and error.errno in _NO_FILES):
             raise error
         self._warn(error)
-        return PlainTextResponse("too many open files; retry\n", status_code=503, headers={"retry-after": "1"})
+        return PlainTextResponse(
+            "too many open files; retry\n", status_code=503, headers={"retry-after": "1"}
+        )
 
     def _warn(self, error: OSError) -> None:
         if time.monotonic() - self._told_at >= WARN_EVERY_SECONDS:

@@ -21,7 +21,7 @@ from agentctl.formatting import (
     format_start,
 )
 from agentctl.run_lookup import find_run
-from agentctl.terminal_style import style
+from agentctl.terminal_style import escape_marks, style
 from agentctl.views import as_json
 from agentctl.views.candidate import BEST, CandidateView, Judgement, load_candidate
 from daemon import exits
@@ -98,7 +98,8 @@ def _origin_sentences(found: CandidateView) -> Iterator[str]:
         return
     if found.author == PERSON:
         yield f"A person proposed it in round {found.round}{_event_reference(found, 'kernel')}"
-        yield from ([f'saying: "{found.note}".'] if found.note else ["without a note."])
+        note = escape_marks(" ".join(found.note.split()))
+        yield f'saying: "{note}".' if note else "without a note."
         return
     line = f"It was made in round {found.round} from {found.parent}"
     steps = len(found.parents)

@@ -175,3 +175,9 @@ def test_a_long_line_is_cut_between_words_where_there_are_any(items, note):
 )
 def test_what_is_known_of_a_formula_is_said(found: FormulaIdentity, text: str) -> None:
     assert format_identity(found) == text
+
+
+def test_a_note_with_line_ends_and_our_own_colours_is_one_plain_line() -> None:
+    note = "fine\n\x1b[31mRUN FAILED\x1b[0m"
+    said = describe_event(KernelProposed(key=f"{PLACE}.executor", source="0" * 64, note=note))
+    assert said == r"by builtin: fine \x1b[31mRUN FAILED\x1b[0m"

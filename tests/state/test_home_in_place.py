@@ -1,4 +1,4 @@
-"""What may happen to a home around its owner: moved, its lock files deleted, its locks held by mere readers."""
+"""A home that is moved, whose lock files are deleted, or whose locks are held by mere readers."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_moved_home_is_noticed_and_another_one_in_its_place_is_left_alone(home
 def test_a_read_only_file_system_is_named(home: Path, monkeypatch) -> None:
     home.mkdir()
     found = os.statvfs(home)
-    values = tuple(found[:8]) + (found.f_flag | os.ST_RDONLY, found.f_namemax)
+    values = (*found[:8], found.f_flag | os.ST_RDONLY, found.f_namemax)
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(values))
     with pytest.raises(StorageFailed, match="EROFS"):
         prepare_home(home, create=True)

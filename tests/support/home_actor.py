@@ -34,7 +34,12 @@ def find_python() -> str | None:
 
 def _env() -> dict[str, str]:
     packages = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))
-    return {"PATH": os.defpath, "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
+    return {
+        "PATH": os.defpath,
+        "PYTHONPATH": packages,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": "/nonexistent",
+    }
 
 
 class HomeActor:
@@ -91,7 +96,9 @@ def main() -> None:
                 os._exit(99)
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             output.seek(0)
-            print(json.dumps({"status": status, "output": output.read().decode(errors="replace")}), flush=True)
+            print(
+                json.dumps({"status": status, "output": output.read().decode(errors="replace")}), flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -89,7 +89,9 @@ async def test_a_shortage_of_files_is_one_line_a_minute(caplog) -> None:
     error = OSError(errno.EMFILE, "Too many open files")
     loop = asyncio.get_running_loop()
     for _ in range(100):
-        shortage.handle_loop_error(loop, {"message": "socket.accept() out of system resource", "exception": error})
+        shortage.handle_loop_error(
+            loop, {"message": "socket.accept() out of system resource", "exception": error}
+        )
     answer = await shortage.answer_os_error(None, error)
     assert answer.status_code == 503
     assert [record.getMessage()[:19] for record in caplog.records] == ["Too many open files"]
