@@ -113,7 +113,8 @@ def users(actor: HomeActor, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_every_verb_with_a_home_is_tried() -> None:
     left_out = {
         "run", "tune", "translate", "resume", "submit", "propose", "set", "approve", "fork", "rescore",
-        "report", "export", "why", "wait", "best", "diff", "try", "service", "host", "bench", "completion", "ui",
+        "report", "export", "why", "wait", "best", "diff", "try", "service", "host", "bench", "completion",
+        "ui",
     }  # fmt: skip
     assert {words[0] for words in VERB_CALLS} | left_out == set(VERBS)
 

@@ -68,7 +68,7 @@ OTHERWISE = {
         "hands a command over",
     ),
     **dict.fromkeys(
-        ("status", "problems", "config", "prompts", "memory", "service", "completion"),
+        ("init", "status", "problems", "config", "prompts", "memory", "service", "completion"),
         "reads as much of a long log as of a short one",
     ),
 }

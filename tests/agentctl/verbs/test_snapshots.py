@@ -67,6 +67,7 @@ READING: dict[str, tuple[str, ...]] = {
     "memory-empty": ("memory", "list"),
     "host-list": ("host", "list"),
     "completion": ("completion", "bash"),
+    "init": ("init",),
     "migrate": ("migrate",),
     "repair": ("repair",),
 }
