@@ -170,6 +170,7 @@ def _overlay(folder: Path) -> Iterator[Path]:
         (layers / "work").mkdir()
         options = f"lowerdir=/,upperdir={layers}/upper,workdir={layers}/work"
         _call("mount", "-t", "overlay", "overlay", "-o", options, str(root))
+        (root / "root").chmod(0o711)  # root acts as the home's user, who must reach an interpreter in there
         try:
             yield root
         finally:
