@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentctl.exports.repository import export_branch
+from agentctl.exports.repository import AUTHOR, EMAIL, export_branch
 from agentctl.views.improvement_path import load_improvement_path
 from state.log import EventLog
 from state.model import ErrorInfo
@@ -72,6 +72,12 @@ def test_each_best_is_a_commit_with_its_kernel(ctl, home, finished, tmp_path):
     assert git(root, "show", f"{branch}:problem/problem.toml")
     assert git(root, "fsck", "--strict") == ""
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
+
+
+def test_reflogs_do_not_name_the_user_of_this_machine(ctl, finished, repository):
+    assert ctl("export", finished, "--git", "-o", repository).status == 0
+    made = git(repository, "reflog", "--format=%gn <%ge>", f"kernels/{finished}")
+    assert made == f"{AUTHOR} <{EMAIL}>"
 
 
 def test_again_nothing_is_new_and_another_machine_makes_the_same(ctl, finished, tmp_path):
