@@ -236,14 +236,20 @@ def machine() -> dict[str, Any]:
     }
 
 
-def measure(directory: Path, *, events: int, appends: int) -> dict[str, Any]:
-    """Run everything; `events` sizes the long log, `appends` each append measurement.
+def measure(directory: Path, *, events: int, appends: int, again: bool = False) -> dict[str, Any]:
+    """Run everything, or with `again` what was not measured for the kept result lately: appends and replay.
+
+     `events` sizes the long log, `appends` each append measurement.
 
     The result: `machine` (python, sqlite, system, cpus); `appends`, a row per number of `callers` with
     `*_per_s` of each log, null where it was not measured; `replay`, events per second of each kind;
     `start_up`, a row per log of `events` with `*_s` in seconds and `*_bytes`.
     """
     rates = [append_rates(directory, callers, appends) for callers in CALLERS]
+    if again:
+        fill(directory / "log", events)
+        kept = json.loads(RESULT.read_text(encoding="utf-8"))
+        return kept | {"machine": machine(), "appends": rates, "replay": replay(directory, directory / "log")}
     sizes = sorted({max(1, events // 10), events})
     homes = [directory / f"log{size}" for size in sizes]
     for home, size in zip(homes, sizes, strict=True):
@@ -324,13 +330,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, for CI; the result is not kept")
     parser.add_argument("--events", type=int, help="size of the long log (default 1,000,000)")
     parser.add_argument("--appends", type=int, help="events of each append measurement (default 8,000)")
+    parser.add_argument(
+        "--rates", action="store_true", help="only appends and replay; the rest stays as it was kept"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--directory", type=Path, help="where to write, to choose the disk")
     options = parser.parse_args()
-    events = options.events or (10_000 if options.quick else 1_000_000)
+    events = options.events or (10_000 if options.quick else 100_000 if options.rates else 1_000_000)
     appends = options.appends or (1_200 if options.quick else 8_000)
     with tempfile.TemporaryDirectory(dir=options.directory) as scratch:
-        result = measure(Path(scratch), events=events, appends=appends)
+        result = measure(Path(scratch), events=events, appends=appends, again=options.rates)
     if not options.quick:
         RESULT.parent.mkdir(exist_ok=True)
         RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from state import blobs, projections, queries, schema, snapshots, stream_fold
-from state.blobs import StoredBlob
+from state.blobs import StoredBlob, pack_blob
 from state.chain import GENESIS, row_hash
 from state.crash import crash_point
 from state.errors import (
@@ -64,7 +64,7 @@ class PendingAppend(NamedTuple):
     """One append: all of it is stored, or none of it."""
 
     lines: tuple[PendingEvent, ...]
-    blobs: tuple[bytes, ...]
+    blobs: tuple[StoredBlob, ...]
     expect: Mapping[str, int]
 
 
@@ -85,7 +85,7 @@ def prepare_append(
     lines = tuple(map(_prepare_event, events))
     if len(lines) > 1:
         _refuse_duplicate_keys(lines)
-    return PendingAppend(lines, tuple(blobs), expect or {})
+    return PendingAppend(lines, tuple(map(pack_blob, blobs)), expect or {})
 
 
 def _refuse_duplicate_keys(lines: Sequence[PendingEvent]) -> None:
@@ -192,7 +192,7 @@ class Appender:
                 self._check_expected(plan, one.expect)
             items = tuple([self._place_event(plan, line) for line in one.lines])
             if one.blobs:
-                plan.blobs += map(blobs.pack_blob, one.blobs)
+                plan.blobs += one.blobs
         except StateError as error:
             plan.roll_back_to(before)
             return error

@@ -262,10 +262,12 @@ def _apply_effect_started(state: RunState, event: EffectStarted) -> RunState:
         request=event.request,
         delivery=event.delivery,
         reserved_usd=event.reserved_usd,
-        slot=before.slot if before else state.slot_of(effect_key(event)),
+        slot=before.slot if before else state.assigned_slot(effect_key(event)),
         calls=before.calls if before else (),
     )
     open_ = {**state.open, event.key: opened}
+    if not (state.reserved_usd or event.reserved_usd):  # then nothing is reserved, whatever is open
+        return evolve(state, open=open_)
     return evolve(state, open=open_, reserved_usd=call_fold.reserved_usd(open_.values()))
 
 
@@ -283,7 +285,7 @@ def _apply_effect_ended(state: RunState, event: EffectEnded) -> RunState:
         open=rest,
         **route_outcome(state, event),
         tally=count_outcome(state.tally, event),
-        reserved_usd=call_fold.reserved_usd(rest.values()),
+        reserved_usd=call_fold.reserved_usd(rest.values()) if state.reserved_usd else 0.0,
         **call_fold.outcome_charges(state, event, opened),
     )
     return call_fold.charge_usage(_apply_audit(changed, event), event.usage)

@@ -6,6 +6,9 @@ before HEAD has lost acknowledged events; a log that ends after it is normal.
 
 HEAD holds two copies of the anchor in slots of one page each, which are overwritten in turn. So a write that
 is torn leaves the copy before it, and a full disk cannot prevent one. The copy with the highest `seq` counts.
+
+HEAD.second is a second witness, written whenever HEAD is synced: if HEAD is deleted together with the WAL,
+a log that ends before the event that is named there has lost its tail; it may be a second behind.
 """
 
 from __future__ import annotations
@@ -38,8 +41,22 @@ EMPTY_HEAD = Head(0, "", 0, "00" * 32)
 
 
 def write_head(path: Path, head: Head) -> None:
-    """Replace the anchor durably: temporary file, fsync, rename, fsync of the directory."""
-    draft = path.with_suffix(".tmp")
+    """Replace the anchor durably, and its second witness.
+
+    The old witness goes first: it may name an event that the log of the new anchor does not have.
+    """
+    _second_path(path).unlink(missing_ok=True)
+    _replace_file(path, head)
+    _replace_file(_second_path(path), head)
+
+
+def _second_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.second")
+
+
+def _replace_file(path: Path, head: Head) -> None:
+    """Write an anchor: temporary file, fsync, rename, fsync of the directory."""
+    draft = path.with_name(f"{path.name}.tmp")
     crash_point("head.before_write")
     draft.unlink(missing_ok=True)  # a killed writer's, or a link that somebody put there
     descriptor = open_home_file(draft.parent, draft.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -54,7 +71,31 @@ def write_head(path: Path, head: Head) -> None:
 
 
 class HeadFile:
-    """The anchor of an open log, which only the log's owner writes."""
+    """The anchor of an open log, with its second witness; only the log's owner writes them."""
+
+    def __init__(self, path: Path) -> None:
+        self._first = _AnchorFile(path)
+        self._second = _AnchorFile(_second_path(path))
+
+    @property
+    def pinned(self) -> Path:
+        """The folder of the anchor, whatever comes to be at its path."""
+        return self._first.pinned
+
+    def record(self, head: Head, *, sync: bool) -> None:
+        """Write the anchor. It survives the death of this process, and with `sync` also a power cut."""
+        self._first.record(head, sync=sync)
+        if sync:
+            self._second.record(head, sync=True)
+
+    def close(self) -> None:
+        """Close all files."""
+        self._first.close()
+        self._second.close()
+
+
+class _AnchorFile:
+    """One file of two slots."""
 
     def __init__(self, path: Path) -> None:
         self._folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -62,12 +103,14 @@ class HeadFile:
         self.pinned = pinned if pinned.exists() else path.parent
         self._path = self.pinned / path.name
         self._slot = _older_slot(path)  # the next to overwrite; None: the file must be replaced
+        self._descriptor: int | None = None
 
     def close(self) -> None:
+        self._close_file()
         os.close(self._folder)
 
     def record(self, head: Head, *, sync: bool) -> None:
-        """Write the anchor. It survives the death of this process, and with `sync` also a power cut."""
+        """Overwrite the older slot; make the file anew if there is none."""
         try:
             if self._slot is not None:
                 self._overwrite_slot(self._slot, head, sync=sync)
@@ -75,22 +118,33 @@ class HeadFile:
                 return
         except (FileNotFoundError, HomeUnreadable):  # somebody deleted it, or put a link there
             pass
-        write_head(self._path, head)
+        self._close_file()
+        _replace_file(self._path, head)
         self._slot = 0
 
     def _overwrite_slot(self, slot: int, head: Head, *, sync: bool) -> None:
         if sync:  # other writes follow the crash point `log.after_commit`
             crash_point("head.before_write")
-        descriptor = open_home_file(self._path.parent, self._path.name, os.O_WRONLY)
-        try:
-            os.pwrite(descriptor, _format_slot(head), slot * SLOT_BYTES)
-            if sync:
-                crash_point("head.before_sync")
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        descriptor = self._open_file()
+        os.pwrite(descriptor, _format_slot(head), slot * SLOT_BYTES)
         if sync:
+            crash_point("head.before_sync")
+            os.fsync(descriptor)
             crash_point("head.after_write")
+
+    def _open_file(self) -> int:
+        """Return the open file; it is opened anew if somebody deleted it, or put another in its place."""
+        if self._descriptor is not None:
+            if os.fstat(self._descriptor).st_nlink:
+                return self._descriptor
+            self._close_file()
+        self._descriptor = open_home_file(self._path.parent, self._path.name, os.O_WRONLY)
+        return self._descriptor
+
+    def _close_file(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def _older_slot(path: Path) -> int | None:
@@ -115,25 +169,43 @@ def _checksum(head: Head) -> int:
 
 
 def read_head(path: Path) -> Head | None:
-    """Return the anchor, or None if there is none.
+    """Return the anchor, or what its second witness says if that is later; None if there is neither.
 
     Raises:
         LogDamaged: the file is not an anchor.
         HomeUnreadable: no permission to read it, or it is a link.
     """
+    data = _read_file(path)
+    first = None if data is None else _parse_file(data)
+    if data is not None and first is None:
+        raise LogDamaged(f"{path.name} is not a HEAD anchor")
+    second = read_second_head(path)
+    if first is None or second is None:
+        return first or second
+    return max(first, second, key=lambda head: head.seq)
+
+
+def read_second_head(path: Path) -> Head | None:
+    """Return what the second witness of an anchor says; None if it is gone or damaged."""
+    data = _read_file(_second_path(path))
+    return None if data is None else _parse_file(data)
+
+
+def _read_file(path: Path) -> bytes | None:
     try:
-        data = _read_slots(path)
+        return _read_slots(path)
     except FileNotFoundError:
         return None
     except PermissionError as error:
         raise HomeUnreadable(f"{path}: no permission to read") from error
     except OSError:  # a directory, for example
-        data = b""
+        return b""
+
+
+def _parse_file(data: bytes) -> Head | None:
     slots = (data[start : start + SLOT_BYTES] for start in range(0, len(data), SLOT_BYTES))
     found = [head for slot in slots if (head := _parse_slot(slot)) is not None]
-    if not found:
-        raise LogDamaged(f"{path.name} is not a HEAD anchor")
-    return max(found, key=lambda head: head.seq)
+    return max(found, key=lambda head: head.seq, default=None)
 
 
 def _read_slots(path: Path) -> bytes:

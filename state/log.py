@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from state.appender import Appender, PendingAppend, prepare_append
-from state.errors import HomeMoved, StorageFull, StreamUnknown
+from state.errors import HomeMoved, LogClosed, StorageFull, StreamUnknown
 from state.fold import RunState
 from state.head import Head
 from state.home import HomeLayout, home_identity
@@ -34,6 +34,9 @@ from state.writer import AppendRequest, LogWriter
 
 MAX_WAITING = 4096
 """How many appends may wait for the writer; further callers wait until there is room."""
+
+LARGE_BYTES = 1 << 17
+"""Blobs of an append that are hashed and compressed in another thread, if they have so many bytes."""
 
 _PAUSE_S = 0.001
 
@@ -55,6 +58,7 @@ class EventLog(LogReader):
         self._writer = LogWriter(appender, layout, on_wait=lock.note_wait)
         self._writer.start()
         self._closed = False
+        self._submitted: dict[asyncio.AbstractEventLoop, list[AppendRequest]] = {}
         self.when_full: Callable[[StorageFull], Awaitable[None]] | None = None
         """An append that finds the disk full awaits this and is retried. If it raises, the append fails."""
 
@@ -100,7 +104,10 @@ class EventLog(LogReader):
             StorageBusy: `stop_waiting` was called, and another process holds a lock on the log.
             LogClosed: the log is closed.
         """
-        one = prepare_append(events, blobs=blobs, expect=expect)
+        if sum(map(len, blobs)) < LARGE_BYTES:
+            one = prepare_append(events, blobs=blobs, expect=expect)
+        else:  # hashing and compressing would hold the event loop up
+            one = await asyncio.to_thread(prepare_append, events, blobs=blobs, expect=expect)
         while True:
             try:
                 return await self._submit_append(one)
@@ -112,10 +119,23 @@ class EventLog(LogReader):
     async def _submit_append(self, one: PendingAppend) -> tuple[RecordedEvent, ...]:
         while self._writer.queue_size >= MAX_WAITING:  # noqa: ASYNC110 - the queue's other end is a thread
             await asyncio.sleep(_PAUSE_S)
+        if self._closed:
+            raise LogClosed("the log is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[RecordedEvent, ...]] = loop.create_future()
-        self._writer.submit(AppendRequest(one, future, loop))
+        group = self._submitted.setdefault(loop, [])
+        if not group:  # whoever appends in this turn of the loop shares a commit
+            loop.call_soon(self._flush_submitted, loop)
+        group.append(AppendRequest(one, future, loop))
         return await future
+
+    def _flush_submitted(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the writer what was submitted in this turn of the event loop; one alone is committed here."""
+        group = self._submitted.pop(loop, [])
+        if len(group) == 1 and self._writer.commit_alone(group[0]):
+            return
+        for request in group:
+            self._writer.submit(request)
 
     def append_now(
         self,
@@ -186,6 +206,10 @@ class EventLog(LogReader):
         if self._closed:
             return
         self._closed = True
+        for group in self._submitted.values():
+            for request in group:
+                self._writer.submit(request)
+        self._submitted.clear()
         self._writer.stop()
         super().close()
         try:

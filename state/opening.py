@@ -105,7 +105,7 @@ def open_appender(layout: HomeLayout, *, full_check: bool = False) -> Appender:
         refresh_read_models(connection)
         crash_point("open.checked")
         appender = Appender(layout.database, connection)
-        if anchor is None or _is_replaced(connection, anchor):
+        if anchor is None or not layout.head.exists() or _is_replaced(connection, anchor):
             write_head(layout.head, appender.head)
     except BaseException:
         connection.close()

@@ -24,11 +24,11 @@ from state.chain import GENESIS, ChainLink, check_link, row_hash
 from state.copying import RowCopier
 from state.errors import LogDamaged, LogError, StateError
 from state.events import LogRewritten, RunForked, RunPaused
-from state.head import EMPTY_HEAD, Head, read_head
+from state.head import EMPTY_HEAD, Head, read_head, read_second_head
 from state.home import HomeLayout
 from state.log_rebuild import RebuildResult, append_to_draft, lock_home, rebuild_log
 from state.model import RunStatus
-from state.opening import refresh_read_models
+from state.opening import IN_USE, has_wal, refresh_read_models
 from state.records import EventRow, NewEvent, ProgressCallback
 from state.snapshots import Tip, TipCache
 from state.upcast import decode_event
@@ -53,11 +53,15 @@ class StreamLoss:
 
 
 class RepairResult(NamedTuple):
-    """What a repair lost, by run; which blobs; and the new log (None if nothing was wrong)."""
+    """What a repair lost, by run; which blobs; and the new log (None if nothing was wrong).
+
+    `unknown` says what may be lost besides, where nothing is left that would show it.
+    """
 
     lost: tuple[StreamLoss, ...]
     blobs: tuple[str, ...]
     rewritten: RebuildResult | None
+    unknown: str = ""
 
 
 def repair_log(home: Path, *, progress: ProgressCallback | None = None) -> RepairResult:
@@ -72,19 +76,23 @@ def repair_log(home: Path, *, progress: ProgressCallback | None = None) -> Repai
     with lock_home(home) as layout:
         if _is_log_sound(home, progress):
             return RepairResult((), (), None)
-        anchor = _read_anchor(layout)
+        anchor, certain = _read_anchor(layout)
         work = _LogRepair(anchor)
+        cut_off = not certain and not has_wal(layout)
 
         def build(draft: Path) -> LogRewritten:
             with closing(_open_damaged(layout)) as old, closing(schema.open_writer(draft)) as new:
                 schema.migrate_schema(new)
                 work.copy_good_rows(old, new)
+                if not certain:
+                    work.unknown = _describe_unknown(old, anchor, cut_off=cut_off)
                 refresh_read_models(new)
                 work.pause_runs(Appender(draft, new))
             return work.rebuild_event()
 
         rewritten = rebuild_log(layout, build, keep=True, progress=progress)
-    return RepairResult(tuple(work.lost.values()), tuple(sorted(work.lost_blobs)), rewritten)
+    lost, lost_blobs = tuple(work.lost.values()), tuple(sorted(work.lost_blobs))
+    return RepairResult(lost, lost_blobs, rewritten, work.unknown)
 
 
 def _is_log_sound(home: Path, progress: ProgressCallback | None) -> bool:
@@ -94,11 +102,35 @@ def _is_log_sound(home: Path, progress: ProgressCallback | None) -> bool:
         return False
 
 
-def _read_anchor(layout: HomeLayout) -> Head:
+def _read_anchor(layout: HomeLayout) -> tuple[Head, bool]:
+    """Return the last event that is known to have been acknowledged, and whether none came after it.
+
+    Only HEAD itself names the very last one; its second witness may be a second behind.
+    """
+    with suppress(LogDamaged):
+        found = read_head(layout.head)
+        return found or EMPTY_HEAD, found is not None and layout.head.exists()
+    return read_second_head(layout.head) or EMPTY_HEAD, False
+
+
+def _describe_unknown(old: sqlite3.Connection, anchor: Head, *, cut_off: bool) -> str:
+    """Say what may be lost of a log without HEAD; nothing if its owner had closed it."""
+    if _read_in_use(old) is None and not anchor.seq:
+        return ""
+    last = max(salvage.last_seq(old, anchor.seq), anchor.seq)
+    if not anchor.seq:
+        how_many = "nothing says how many"
+    else:
+        how_many = "at most those of a second" if anchor.seq >= last else "any number"
+    wal = ", and its WAL is gone" if cut_off else ""
+    return f"HEAD is gone{wal}: events after event {last} may be lost, {how_many}"
+
+
+def _read_in_use(old: sqlite3.Connection) -> str | None:
     try:
-        return read_head(layout.head) or EMPTY_HEAD
-    except LogDamaged:
-        return EMPTY_HEAD
+        return schema.get_meta(old, IN_USE)
+    except sqlite3.Error:
+        return "unreadable"
 
 
 def _open_damaged(layout: HomeLayout) -> sqlite3.Connection:
@@ -130,6 +162,7 @@ class _LogRepair:
         self._named: set[str] = set()
         self.lost: dict[str, StreamLoss] = {}
         self.lost_blobs: set[str] = set()
+        self.unknown = ""
 
     def copy_good_rows(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
         with schema.transaction(new):
@@ -244,9 +277,10 @@ class _LogRepair:
 
     def rebuild_event(self) -> LogRewritten:
         events = sum(loss.events for loss in self.lost.values())
+        unknown = f"; {self.unknown}" if self.unknown else ""
         return LogRewritten(
             verb="repair",
-            detail=f"{events} events and {len(self.lost_blobs)} blobs were lost",
+            detail=f"{events} events and {len(self.lost_blobs)} blobs were lost{unknown}",
             runs={stream: f"lost {loss}" for stream, loss in self.lost.items()},
             taken_out=events,
         )

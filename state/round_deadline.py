@@ -65,7 +65,7 @@ _PROPOSING_ROLES = frozenset({Role.PREDICTOR, Role.PLANNER, *_KERNEL_ROLES})
 def route_outcome(state: RunState, event: EffectEnded) -> dict[str, Any]:
     """Return the state changes for an outcome: it joins the round, a late candidate, or is dropped."""
     key = effect_key(event)
-    place = str(key.for_role(Role.EXECUTOR))
+    place = str(key.for_role(Role.EXECUTOR)) if state.late else ""
     known = state.late.get(place)
     if known is not None and key.role in _KERNEL_ROLES:
         rest = {name: one for name, one in state.late.items() if name != place}

@@ -232,9 +232,13 @@ class RunState(FrozenModel):
 
     def slot_of(self, key: EffectKey) -> SlotAssignment | None:
         """Return what an effect's slot was assigned in the effect's own round, None if it has no slot."""
-        if (opened := self.open.get(str(key))) is not None:
+        if self.open and (opened := self.open.get(str(key))) is not None:
             return opened.slot
-        if (late := self.late.get(str(key.for_role(Role.EXECUTOR)))) is not None:
+        return self.assigned_slot(key)
+
+    def assigned_slot(self, key: EffectKey) -> SlotAssignment | None:
+        """Return the same for an effect that is not open."""
+        if self.late and (late := self.late.get(str(key.for_role(Role.EXECUTOR)))) is not None:
             return late.slot
         if key.round != self.round:
             return None

@@ -7,8 +7,11 @@ as its undisturbed twin.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from typing import Any
+
+from pydantic import BaseModel
 
 from state.model import RunConfig, canonical_json
 from state.run_state import RunState
@@ -16,9 +19,17 @@ from state.run_state import RunState
 
 def dump_semantic(state: RunState) -> dict[str, Any]:
     """Return the semantic state as JSON-like data."""
+    data = _dump_small(state)
+    data |= {name: [one.model_dump(mode="json") for one in getattr(state, name)] for name in _LISTS}
+    data["outcomes"] = {key: _dump_outcome(one) for key, one in state.outcomes.items()}
+    return data
+
+
+def _dump_small(state: RunState) -> dict[str, Any]:
+    """Return the semantic state without outcomes and `_LISTS`, which grow."""
     unset = {name for name in _ONLY_IF_SET if getattr(state, name) in (None, {})}
     unset |= {"starts"} if state.starts == ("kernel",) else set()  # as in runs from before other starts
-    data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset)
+    data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset | {*_LISTS, "outcomes"})
     data["open"] = {key: value["request"] for key, value in data["open"].items()}
     for config in (data["config"], data["pending_config"] or {"search": {}}):
         for name in _NOT_OF_OLD:
@@ -35,7 +46,7 @@ def dump_semantic(state: RunState) -> dict[str, Any]:
     late = [one[part] or {} for one in data["late"].values() for part in ("kernel", "judged")]
     for one in data["late"].values():
         del one["slot"]  # not in older hashes; it follows from the round's slots
-    for outcome in (*data["outcomes"].values(), *late):
+    for outcome in late:
         for name in _OF_THE_MACHINE:
             outcome.pop(name, None)
     return data
@@ -43,7 +54,49 @@ def dump_semantic(state: RunState) -> dict[str, Any]:
 
 def state_hash(state: RunState) -> str:
     """Return the SHA-256 of the semantic state, in hexadecimal."""
-    return hashlib.sha256(canonical_json(dump_semantic(state))).hexdigest()
+    return hashlib.sha256(encode_semantic(state)).hexdigest()
+
+
+def encode_semantic(state: RunState) -> bytes:
+    """Return the canonical JSON of the semantic state.
+
+    States share most of their values, so the texts of the larger ones are remembered: few of them change
+    from one recorded hash to the next.
+    """
+    parts = {name: canonical_json(value) for name, value in _dump_small(state).items()}
+    for name in _LISTS:
+        parts[name] = b"[" + b",".join(map(_TEXTS.encode, getattr(state, name))) + b"]"
+    outcomes = sorted(state.outcomes.items())
+    named = (canonical_json(key) + b":" + _OUTCOME_TEXTS.encode(value) for key, value in outcomes)
+    parts["outcomes"] = b"{" + b",".join(named) + b"}"
+    return b"{" + b",".join(canonical_json(name) + b":" + parts[name] for name in sorted(parts)) + b"}"
+
+
+class _TextCache:
+    """The canonical JSON of values that never change, by identity; each is kept alive as long as its text."""
+
+    def __init__(self, dump: Callable[[BaseModel], Any], most: int = 4096) -> None:
+        self._dump = dump
+        self._most = most
+        self._texts: dict[int, tuple[BaseModel, bytes]] = {}
+
+    def encode(self, value: BaseModel) -> bytes:
+        """Return the canonical JSON of a value."""
+        known = self._texts.get(id(value))
+        if known is not None:
+            return known[1]
+        text = canonical_json(self._dump(value))
+        if len(self._texts) >= self._most:
+            self._texts.clear()
+        self._texts[id(value)] = (value, text)
+        return text
+
+
+def _dump_outcome(outcome: BaseModel) -> dict[str, Any]:
+    data = outcome.model_dump(mode="json")
+    for name in _OF_THE_MACHINE:
+        data.pop(name, None)
+    return data
 
 
 @cache
@@ -77,3 +130,9 @@ _OF_THE_MACHINE = (
     "usage", "cached_from", "stage_ms", "device_seconds", "tries", "predicted_ms", "where",
 )  # fmt: skip
 """Fields of an outcome that describe how it was obtained, and not the result."""
+
+_LISTS = ("attempts", "memory", "reflections")
+"""Fields that are long lists of values."""
+
+_TEXTS = _TextCache(lambda value: value.model_dump(mode="json"))
+_OUTCOME_TEXTS = _TextCache(_dump_outcome)

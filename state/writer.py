@@ -1,5 +1,8 @@
 """The writer thread: it collects waiting appends, commits them together, then answers their callers.
 
+An append that comes alone, on a quick disk, is committed by its own caller: two hand-overs between threads
+would take longer than the commit.
+
 Before it answers it records the last event in HEAD, so that a lost event is noticed however the process
 ends. Between commits it syncs HEAD and writes snapshots. It runs until it is stopped: an error goes only to
 the callers whose appends it concerns. While another process holds a lock on the log, appends wait.
@@ -34,6 +37,12 @@ HEAD_EVERY_S = 1.0
 
 LONG_WAL_BYTES = 256 << 20
 """A WAL longer than this is reported: a reader keeps it from being moved into the database."""
+
+QUICK_COMMIT_S = 0.002
+"""A caller commits its own append only while commits take less than this: its event loop waits for it."""
+
+BUSY_REST_S = 60.0
+"""How long no caller commits after another process was found to hold a lock on the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +126,13 @@ class LogWriter:
         self._head_file = HeadFile(layout.head)
         self.turns = ProgressCounter()
         self.waits_for: str | None = None
-        self._queue: SimpleQueue[AppendRequest | None] = SimpleQueue()  # None: stop
+        self._queue: SimpleQueue[AppendRequest | str | None] = (
+            SimpleQueue()
+        )  # None: stop; a string: look around
+        self._turn = threading.Lock()  # whoever holds it uses the appender
+        self._rests = False
+        self._commit_s = 0.0
+        self._no_caller_before = 0.0
         self._mutex = threading.Lock()
         self._stopped = False
         self._hurry = threading.Event()
@@ -140,6 +155,29 @@ class LogWriter:
             if self._stopped:
                 raise LogClosed("the log is closed")
             self._queue.put(request)
+
+    def commit_alone(self, request: AppendRequest) -> bool:
+        """Commit an append in the caller's thread and answer it; return False if the thread has to do it."""
+        if self._commit_s > QUICK_COMMIT_S or self._stopped or not self._queue.empty():
+            self._commit_s *= 0.99  # so that it is tried again
+            return False
+        if time.monotonic() < self._no_caller_before or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            with self.turns:
+                began = time.perf_counter()
+                outcomes = self._append_group([request], self._appender.append)
+                self._commit_s += 0.2 * (time.perf_counter() - began - self._commit_s)
+            if isinstance(outcomes[0], StorageBusy):
+                self._no_caller_before = time.monotonic() + BUSY_REST_S
+                return False
+        finally:
+            self._turn.release()
+        if self._rests:  # it has to sync HEAD, and to save snapshots
+            self._rests = False
+            self._queue.put("look around")
+        _resolve_futures([(request.future, outcomes[0])])
+        return True
 
     def stop(self) -> None:
         """Store what is queued and end the thread. The appender then belongs to the caller again."""
@@ -173,33 +211,40 @@ class LogWriter:
         last = False
         while not last:
             group, last = self._gather_requests()
-            with self.turns:
+            with self._turn, self.turns:
                 if group:
-                    self._commit_group(group)
+                    _answer_callers(group, self._append_group(group, self._append_unlocked))
                 self._save_periodically()
 
     def _gather_requests(self) -> tuple[list[AppendRequest], bool]:
         """Wait for an append, or until HEAD is due; return the queued appends, and whether to stop."""
         group: list[AppendRequest] = []
         behind = self._synced != self._appender.head.seq
+        self._rests = not behind
         with contextlib.suppress(Empty):
             request = self._queue.get(timeout=HEAD_EVERY_S if behind else None)
+            self._rests = False
             while request is not None:
-                group.append(request)
+                if isinstance(request, AppendRequest):
+                    group.append(request)
                 if len(group) == MAX_GROUP:
                     return group, False
                 request = self._queue.get_nowait()
             return group, True
         return group, False
 
-    def _commit_group(self, group: list[AppendRequest]) -> None:
+    def _append_group(
+        self,
+        group: Sequence[AppendRequest],
+        append: Callable[[Sequence[PendingAppend]], Sequence[AppendOutcome]],
+    ) -> Sequence[AppendOutcome]:
         try:
-            outcomes = self._append_unlocked([request.draft for request in group])
+            outcomes = append([request.draft for request in group])
             self._record_head()
         except Exception as error:  # noqa: BLE001 - the thread must live, and every caller must hear
             _log.exception("append failed")
-            outcomes = [StorageFailed(f"the append failed: {error!r}")] * len(group)
-        _answer_callers(group, outcomes)
+            return [StorageFailed(f"the append failed: {error!r}")] * len(group)
+        return outcomes
 
     def _append_unlocked(self, drafts: Sequence[PendingAppend]) -> Sequence[AppendOutcome]:
         """Append. As long as another process holds a lock, try again, and say for what appends wait."""

@@ -10,11 +10,12 @@ import pytest
 from state import fold_cache, queries, snapshots
 from state.errors import StreamUnknown
 from state.events import RunCancelled, RunForked, RunPaused, RunResumed
-from state.fold import state_hash
+from state.fold import RunState, apply_event, dump_semantic, state_hash
 from state.log import EventLog
-from state.model import RunStatus
+from state.model import RunStatus, canonical_json
 from state.reader import LogReader
 from state.records import NewEvent
+from state.semantic_state import encode_semantic
 from tests.support.scripted_runs import ScriptedRun, append_run
 
 RUN = "run"
@@ -120,3 +121,10 @@ def test_a_fork_is_folded_through_its_ancestors(killed: Path, folds: list[str]) 
 def test_an_unknown_run_is_named(killed: Path) -> None:
     with EventLog.open(killed) as log, pytest.raises(StreamUnknown, match="no run nobody"):
         log.run_state("nobody")
+
+
+def test_the_texts_that_are_remembered_are_those_of_the_state() -> None:
+    state: RunState | None = None
+    for step in ScriptedRun(rounds=3, slots=3, plans=2).steps():
+        state = apply_event(state, step.event)
+        assert encode_semantic(state) == canonical_json(dump_semantic(state))

@@ -191,6 +191,9 @@ def test_a_log_that_is_gone_is_not_one_that_never_was(
         with pytest.raises(TailLost, match=f"event {stored[-1].seq} was acknowledged"):
             look(home)
     (home / "HEAD").unlink()
+    with pytest.raises(TailLost):
+        LogReader.open(home)
+    (home / "HEAD.second").unlink()
     with pytest.raises(NoLog):
         LogReader.open(home)
 

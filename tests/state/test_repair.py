@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from state import schema
-from state.errors import BlobPruned, HomeLocked, LogDamaged, LogTooNew, NoLog
+from state.backup import backup_log, restore_log
+from state.errors import BlobPruned, HomeLocked, LogDamaged, LogTooNew, NoLog, TailLost, WalLost
 from state.events import RunForked
+from state.head import read_head, read_second_head
 from state.log import EventLog
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
@@ -232,4 +235,50 @@ def test_a_lost_tail_of_an_old_log_is_noticed(home: Path, monkeypatch, damage: D
     damage("DELETE FROM event WHERE seq > 50")
     assert not verify_log(home).is_ok
     repair_log(home)
+    goes_on(home)
+
+
+def copy_of_killed(home: Path, to: Path) -> tuple[int, int]:
+    """Copy a home as a kill leaves it; return the last event of its main file, and the last of all."""
+    with EventLog.open(home) as log:
+        append_run(log, "first", rounds=1)
+        first = log.head.seq
+    with EventLog.open(home) as log:
+        append_run(log, "second", rounds=1)
+        log._writer.sync_head()
+        shutil.copytree(home, to)
+        return first, log.head.seq
+
+
+def test_the_second_witness_tells_a_lost_tail_when_head_and_wal_are_gone(home: Path, tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
+    first, head = copy_of_killed(home, killed)
+    (killed / "HEAD").unlink()
+    (killed / "events.db-wal").write_bytes(b"")
+    with pytest.raises(TailLost):
+        EventLog.open(killed).close()
+    done = repair_log(killed)
+    assert sum(loss.events for loss in done.lost) == head - first
+    assert f"events after event {head} may be lost, at most those of a second" in done.unknown
+    assert done.unknown in done.rewritten.event.detail
+
+
+def test_repair_says_what_it_cannot_know(home: Path, tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
+    first, _ = copy_of_killed(home, killed)
+    for name in ("HEAD", "HEAD.second", "events.db-wal"):
+        (killed / name).unlink()
+    with pytest.raises(WalLost):
+        EventLog.open(killed).close()
+    done = repair_log(killed)
+    assert f"its WAL is gone: events after event {first} may be lost, nothing says how many" in done.unknown
+
+
+def test_a_log_made_anew_has_no_witness_of_the_old_one(home: Path, runs) -> None:
+    backup = home.parent / "backup.db"
+    backup_log(home, backup)
+    with EventLog.open(home) as log:
+        append_run(log, "later", rounds=1)
+    restore_log(home, backup)
+    assert read_second_head(home / "HEAD") == read_head(home / "HEAD")
     goes_on(home)

@@ -130,6 +130,8 @@ def test_an_illegible_anchor_is_named(home: Path, stored: list[RecordedEvent]) -
 
 def test_a_log_without_an_anchor_says_so(home: Path, stored: list[RecordedEvent]) -> None:
     (home / "HEAD").unlink()
+    assert verify_log(home).anchored
+    (home / "HEAD.second").unlink()
     report = verify_log(home)
     assert (report.is_ok, report.anchored) == (True, False)
 
@@ -138,8 +140,8 @@ def test_a_state_that_today_s_fold_does_not_give_is_named(
     home: Path, stored: list[RecordedEvent], monkeypatch
 ) -> None:
     first = next(item for item in stored if item.state_hash is not None)
-    real = semantic_state.dump_semantic
-    monkeypatch.setattr(semantic_state, "dump_semantic", lambda state: {**real(state), "extra": 1})
+    real = semantic_state.encode_semantic
+    monkeypatch.setattr(semantic_state, "encode_semantic", lambda state: real(state) + b" ")
     report = verify_log(home)
     assert (report.first_finding.part, report.first_finding.seq) == ("state_hash", first.seq)
 
