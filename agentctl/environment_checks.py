@@ -35,6 +35,9 @@ PACKAGES = ("pydantic", "numpy", "libcst", "asyncssh", "anthropic", "openai", "s
 SCARCE_BYTES = 10 * LOW_BYTES
 """With less free space than this, a run of several days may fill the disk."""
 
+OFTEN_DELIVERED = 3
+"""An effect that was delivered this often is worth a look."""
+
 _JAILS = {
     "bubblewrap": (GOOD, "bubblewrap: kernels run with no network, no files and limits", ""),
     "namespaces": (
@@ -71,6 +74,8 @@ def run_checks(home: Path, env: Mapping[str, str], home_words: tuple[str, ...]) 
     for check in (_check_home, _check_disk, _check_owner, _check_inbox):
         yield check(home, at)
     yield _check_log(home, at)
+    yield _check_effects(home, at)
+    yield _check_cache(home)
     yield from _check_configuration(home, env, at)
     yield _check_jail()
     yield _check_device()
@@ -196,6 +201,47 @@ def _check_log(home: Path, at: str) -> Check:
     size = sum(path.stat().st_size for path in (layout.database, layout.wal) if path.exists())
     said = f"{head.seq} events, {runs} runs, {size / 1e6:.1f} MB; it ends where HEAD says"
     return Check("log", GOOD, f"{said} (agentctl{at} verify proves all of it)")
+
+
+def _check_effects(home: Path, at: str) -> Check:
+    """Say which effects of live runs were given up, or are delivered again and again."""
+    found: list[str] = []
+    try:
+        with LogReader.open(home) as reader:
+            for run in reader.active_runs():
+                poisoned = reader.read(stream=run, types=("EffectPoisoned",), newest=True, limit=3)
+                found += [f"{one.event_id} gave {one.event.key} up" for one in poisoned]  # type: ignore[attr-defined]
+                found += [
+                    f"{run} {key} was delivered {effect.delivery} times"
+                    for key, effect in reader.run_state(run).open.items()
+                    if effect.delivery >= OFTEN_DELIVERED
+                ]
+    except StateError:  # another check reports this error
+        return Check("effects", GOOD, "none to be read")
+    if not found:
+        return Check("effects", GOOD, "none of the live runs was given up, or is delivered again and again")
+    return Check(
+        "effects",
+        LOOK,
+        "; ".join(found),
+        "something in them may end the process; its own log, and that of the kernel, say what ended it",
+    )
+
+
+def _check_cache(home: Path) -> Check:
+    """Say which files of the judge's cache are not as they were computed."""
+    from remote.references import list_damaged_references
+
+    damaged = list_damaged_references(home)
+    if not damaged:
+        return Check("cache", GOOD, "each reference is as it was computed")
+    more = f" and {len(damaged) - 1} more" if damaged[1:] else ""
+    return Check(
+        "cache",
+        LOOK,
+        f"{damaged[0]}{more}: not as it was computed",
+        "it is computed again when it is needed; if this comes again, the disk is failing",
+    )
 
 
 def _check_configuration(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]:

@@ -44,12 +44,16 @@ class EffectOutcome:
 
 @dataclass(frozen=True, slots=True)
 class InfrastructureFailure:
-    """Why an evaluation reached no verdict, after how many tries, and whether another one may help."""
+    """Why there is no answer, after how many tries, and whether another one may help.
+
+    `of_machine`: what is missing is missing for every effect of the run.
+    """
 
     error: ErrorInfo
     retryable: bool
     tries: int = 1
     device_seconds: float = 0.0
+    of_machine: bool = False
 
     @classmethod
     def of_role(cls, error: RoleError) -> InfrastructureFailure:
@@ -97,6 +101,12 @@ def profile_events(key: EffectKey, evaluation: Evaluation, read: Callable[[str],
 def internal_error(error: Exception) -> ErrorInfo:
     """Describe a bug. It ends the effect, so that the run goes on; the traceback is in our log."""
     return ErrorInfo(code="internal", message=f"{type(error).__name__}: {error}")
+
+
+def machine_failure(error: OSError | MemoryError) -> InfrastructureFailure:
+    """Describe what this process lacked: space, file handles, memory, another process. It may come back."""
+    info = ErrorInfo(code="machine", message=f"{type(error).__name__}: {error}")
+    return InfrastructureFailure(info, retryable=True, of_machine=True)
 
 
 def role_failure(key: EffectKey, asked: Any, error: ErrorInfo, usage: Usage) -> EffectOutcome:

@@ -8,15 +8,18 @@ role has an outcome. An effect stays open only if the log fails or the effect is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
 
+from agent_core.decide import decide
 from agent_core.effects import (
+    Effect,
     LookAheadRequest,
     TranslateRequest,
     request_type,
@@ -24,10 +27,12 @@ from agent_core.effects import (
 from agent_core.ensemble import planner_of
 from agent_core.proposers import is_llm_proposer
 from agent_core.roles import RoleError
+from agent_core.roles.worker_pool import WORKER_DIED
 from daemon.calls.budget_ledger import lost_call_events, settlement_event
 from daemon.calls.device_time import DeviceLease, lease_device
 from daemon.calls.errors import EffectDeferred
 from daemon.calls.llm_roles import RoleFactory
+from daemon.effect_steps import EffectSteps, poisoned_error, poisoned_event
 from daemon.host_watch import pause_without_host
 from daemon.optimistic_append import append_if_current
 from daemon.outcomes import (
@@ -36,6 +41,7 @@ from daemon.outcomes import (
     InfrastructureFailure,
     evaluation_outcome,
     internal_error,
+    machine_failure,
     profile_events,
     role_failure,
 )
@@ -51,13 +57,16 @@ from state.errors import StateError
 from state.events import (
     EffectEnded,
     EvaluationCompleted,
+    EvaluationFailed,
     ExperienceRecorded,
     KernelProposed,
     PlanProposed,
     PredictionBatch,
     ReflectionRecorded,
     RunPaused,
+    effect_key,
 )
+from state.fold import apply_event
 from state.log import EventLog
 from state.model import (
     INITIAL_KEY,
@@ -67,11 +76,14 @@ from state.model import (
     EvaluationRequest,
     PredictedLatency,
     Role,
+    RunStatus,
     Usage,
     canonical_json,
     digest_of,
 )
 from state.records import NewEvent
+from state.run_state import evolve
+from state.step_keeper import STEP_KEEPER
 from targets.base import UntranslatableError
 
 T = TypeVar("T")
@@ -84,13 +96,19 @@ class EvaluationRetryPolicy:
     """How often an evaluation is tried when the infrastructure fails, and the pauses between tries
     (seconds).
 
-    A try that takes longer than `deadline_seconds` counts as failed.
+    A try that takes longer than `deadline_seconds` counts as failed. What the machine lacks for every effect,
+    such as space, is waited for longer: `machine_tries`.
     """
 
     tries: int = 3
+    machine_tries: int = 6
     deadline_seconds: float = 600.0
     first_pause: float = 0.5
     factor: float = 4.0
+
+    def is_last(self, tried: int, failure: InfrastructureFailure) -> bool:
+        """Return whether no further try follows try number `tried`, which failed."""
+        return not failure.retryable or tried >= (self.machine_tries if failure.of_machine else self.tries)
 
     def pause_seconds(self, tried: int) -> float:
         """Return the pause after try number `tried`, counted from 1."""
@@ -115,7 +133,6 @@ class EffectRunner:
         self.retry = retry or EvaluationRetryPolicy()
         self._judging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._roles: dict[Role, Callable[[str, EffectKey, Any], Awaitable[EffectOutcome]]] = {
-            Role.PREDICTOR: self._look_ahead,
             Role.PLANNER: self._propose_plan,
             Role.EXECUTOR: self._implement_plan,
             Role.SUMMARIZER: self._summarize,
@@ -130,10 +147,38 @@ class EffectRunner:
             EffectDeferred: the run waits, or has ended; the effect stays open.
         """
         asked: Any = request_type(key).model_validate_json(self._log.get_blob(request))
+        steps = EffectSteps(self._log, run, key)
+        if steps.is_poisoned:
+            await self._end_poisoned(run, key, asked, steps.deliveries)
+        else:
+            STEP_KEEPER.set(steps)
+            await self._perform_steps(run, key, asked, steps)
+        steps.discard()
+
+    async def _perform_steps(self, run: str, key: EffectKey, asked: Any, steps: EffectSteps) -> None:
         if key.role in JUDGES:
             await self._evaluate(run, key, asked)
         else:
-            await self._record_outcome(run, await self._perform_role(run, key, asked))
+            await self._record_outcome(run, await self._perform_role(run, key, asked, steps))
+
+    async def _end_poisoned(self, run: str, key: EffectKey, asked: Any, deliveries: int) -> None:
+        """End an effect that may be what ends this process.
+
+        Raises:
+            EffectDeferred: the run cannot go on without this verdict; it is paused until a person resumes it.
+        """
+        error = poisoned_error(deliveries)
+        log.error("effect_poisoned", run=run, key=str(key), deliveries=deliveries)
+        beside = [poisoned_event(run, key, deliveries)]
+        if key.role not in JUDGES:
+            await self._record_outcome(run, role_failure(key, asked, error, Usage()), beside=beside)
+            return
+        end = InfrastructureFailure(error, retryable=True, tries=deliveries)
+        if self._is_needed(run, key):
+            await self._pause_for_verdict(run, _VerdictNeeded(key, end))
+            raise EffectDeferred
+        failed = EvaluationFailed(key=str(key), error=error, tries=deliveries)
+        await self._record_outcome(run, EffectOutcome((failed,)), beside=beside)
 
     async def _record_outcome(
         self, run: str, outcome: EffectOutcome, *, beside: Iterable[NewEvent] = ()
@@ -151,16 +196,56 @@ class EffectRunner:
             [*events, *(settlement_event(run, one) for one in gone), *beside], blobs=outcome.blobs
         )
 
-    async def _perform_role(self, run: str, key: EffectKey, asked: Any) -> EffectOutcome:
-        try:
-            return await self._roles[key.role](run, key, asked)
-        except RoleError as error:
-            return role_failure(key, asked, error.info, error.usage)
-        except (StateError, EffectDeferred):
-            raise
-        except Exception as error:
-            log.exception("role_failed", run=run, key=str(key))
-            return role_failure(key, asked, internal_error(error), Usage())
+    async def _perform_role(self, run: str, key: EffectKey, asked: Any, steps: EffectSteps) -> EffectOutcome:
+        """Have a role answer; what the machine lacks is waited for, as for evaluations.
+
+        Raises:
+            EffectDeferred: the machine still lacks it, or the round has no other hope; the run is paused.
+        """
+        tried = 1
+        while True:
+            try:
+                return await self._ask_role(run, key, asked, steps)
+            except _PredictionFailed as error:  # it was tried often enough
+                end, usage = error.end, error.usage
+            except RoleError as error:
+                if error.info.code != WORKER_DIED:
+                    return role_failure(key, asked, error.info, error.usage)
+                end, usage = InfrastructureFailure(error.info, retryable=True, tries=tried), error.usage
+            except (StateError, EffectDeferred):
+                raise
+            except (OSError, MemoryError) as error:
+                end, usage = replace(machine_failure(error), tries=tried), Usage()
+            except Exception as error:
+                log.exception("role_failed", run=run, key=str(key))
+                return role_failure(key, asked, internal_error(error), Usage())
+            if end.tries > tried or self.retry.is_last(tried, end):
+                break
+            log.warning("role_retried", key=str(key), code=end.error.code, tried=tried)
+            await asyncio.sleep(self.retry.pause_seconds(tried))
+            tried += 1
+        failed = role_failure(key, asked, end.error, usage)
+        if end.retryable and (end.of_machine or self._is_last_hope(run, key, failed)):
+            await self._pause_for_verdict(run, _VerdictNeeded(key, end))
+            raise EffectDeferred
+        return failed
+
+    async def _ask_role(self, run: str, key: EffectKey, asked: Any, steps: EffectSteps) -> EffectOutcome:
+        if key.role is Role.PREDICTOR:
+            return await self._look_ahead(run, key, asked, steps)
+        return await self._roles[key.role](run, key, asked)
+
+    def _is_last_hope(self, run: str, key: EffectKey, failed: EffectOutcome) -> bool:
+        """Return whether the round would end without a verdict if this effect failed."""
+        state = evolve(self._log.run_state(run), status=RunStatus.RUNNING)
+        if not state.in_round or state.selected or state.open.keys() - {str(key)}:
+            return False
+        for event in failed.events:
+            state = apply_event(state, event)
+        judged = (one for one in state.outcomes.values() if isinstance(one, EvaluationCompleted))
+        return not any(effect_key(one).round == state.round for one in judged) and not any(
+            isinstance(item, Effect) for item in decide(state)
+        )
 
     def _select_proposer(self, run: str, key: EffectKey) -> Any:
         """Return the proposer that answers for the effect's slot."""
@@ -227,7 +312,9 @@ class EffectRunner:
 
     # --- looking ahead -----------------------------------------------------------------------------
 
-    async def _look_ahead(self, run: str, key: EffectKey, asked: LookAheadRequest) -> EffectOutcome:
+    async def _look_ahead(
+        self, run: str, key: EffectKey, asked: LookAheadRequest, steps: EffectSteps
+    ) -> EffectOutcome:
         """Let a planner search by predicted latencies; only the variants that it found are logged.
 
         Variants found after the round has closed are useless, so `predict` then raises instead of
@@ -242,10 +329,26 @@ class EffectRunner:
                 *,
                 canonical: bool = False,
             ) -> Sequence[PredictedLatency]:
-                if self._log.run_state(run).is_round_over(key):
-                    raise RoleError(ErrorInfo(code="round_over", message="its round closed meanwhile"))
                 wanted = _prediction_request(asked, proposer.name, sources, dims)
-                return await self._predict_kernels(key, evaluator, replace(wanted, canonical=canonical))
+                wanted = replace(wanted, canonical=canonical)
+                names = [_name_prediction(wanted, source) for source in sources]
+                fresh = {
+                    name: source
+                    for name, source in zip(names, sources, strict=True)
+                    if steps.find_answer(name) is None
+                }
+                for batch in batched(fresh.items(), steps.batch_size):
+                    if self._log.run_state(run).is_round_over(key):
+                        raise RoleError(ErrorInfo(code="round_over", message="its round closed meanwhile"))
+                    part = replace(wanted, sources=tuple(source for _, source in batch))
+                    told = await self._predict_kernels(key, evaluator, part)
+                    await steps.record_answers(
+                        {
+                            name: one.model_dump(mode="json", exclude_defaults=True)
+                            for (name, _), one in zip(batch, told, strict=True)
+                        }
+                    )
+                return [PredictedLatency.model_validate(steps.find_answer(name)) for name in names]
 
             answer = await proposer.look_ahead(asked, self._log.get_blob, predict)
         variants = canonical_json(answer.variants.model_dump(mode="json"))
@@ -267,7 +370,7 @@ class EffectRunner:
     ) -> Sequence[PredictedLatency]:
         answer = await self._with_retries(key, lambda: evaluator.predict(request, self._log))
         if isinstance(answer, InfrastructureFailure):
-            raise RoleError(answer.error)
+            raise _PredictionFailed(answer)
         found = sum(one.latency_ms is not None for one in answer)
         log.info("kernels_predicted", key=str(key), predicted=found, failed=len(answer) - found)
         return answer
@@ -292,7 +395,7 @@ class EffectRunner:
 
     async def _pause_for_verdict(self, run: str, needed: _VerdictNeeded) -> None:
         """Pause a run that has no other kernel to go on with, instead of ending it."""
-        reason = f"{needed}; resume the run to have the kernel judged again"
+        reason = f"{needed}; resume the run to have it tried again"
         await append_if_current(
             self._log,
             [run],  # keep an approval that the run already waits for
@@ -312,9 +415,7 @@ class EffectRunner:
                     return
                 try:
                     async with self._lease_device(run, key, evaluator) as use:
-                        judging = self._judge_kernel(
-                            key, evaluator, request, needed=self._is_needed(run, key)
-                        )
+                        judging = self._judge_kernel(run, key, evaluator, request)
                         end = await use.run_within(judging)
                         outcome = evaluation_outcome(key, cache_key, end)
                         await self._record_outcome(run, outcome, beside=use.settlement_events(end))
@@ -368,20 +469,27 @@ class EffectRunner:
         return (state.initial is None and is_first) or bool(state.rejudge)
 
     async def _judge_kernel(
-        self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest, *, needed: bool
+        self, run: str, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest
     ) -> EvaluationEnd:
         """Evaluate, with as many tries as the retry policy allows.
 
         Raises:
-            _VerdictNeeded: `needed`, and all tries failed in a way that may pass.
+            _VerdictNeeded: all tries failed in a way that may pass, and the run cannot go on without it, or
+                what is missing is missing for every kernel.
         """
 
         async def ask() -> EvaluationAnswer:
             return _at_requested_level(await evaluator.evaluate(request, self._log), request)
 
         end = await self._with_retries(key, ask)
-        if needed and isinstance(end, InfrastructureFailure) and end.retryable:
-            raise _VerdictNeeded(key, end)
+        if isinstance(end, InfrastructureFailure) and end.retryable:
+            failed = EvaluationFailed(key=str(key), error=end.error, tries=end.tries)
+            if (
+                end.of_machine
+                or self._is_needed(run, key)
+                or self._is_last_hope(run, key, EffectOutcome((failed,)))
+            ):
+                raise _VerdictNeeded(key, end)
         return end
 
     async def _with_retries(
@@ -390,7 +498,7 @@ class EffectRunner:
         """Call `ask`, and again after failures that may pass; a failure says how often it was tried."""
         tried = 1
         while isinstance(answer := await self._try_once(key, ask), InfrastructureFailure):
-            if tried == self.retry.tries or not answer.retryable:
+            if self.retry.is_last(tried, answer):
                 return replace(answer, tries=tried)
             log.warning("evaluation_retried", key=str(key), code=answer.error.code, tried=tried)
             await asyncio.sleep(self.retry.pause_seconds(tried))
@@ -408,18 +516,32 @@ class EffectRunner:
             raise
         except InfrastructureError as error:
             return InfrastructureFailure(
-                ErrorInfo(code=error.code, message=error.message), retryable=error.retryable
+                ErrorInfo(code=error.code, message=error.message),
+                retryable=error.retryable,
+                of_machine=error.of_machine,
             )
         except StateError:
             raise
+        except (OSError, MemoryError) as error:  # of this process: no space, no file handles, no new process
+            return machine_failure(error)
         except Exception as error:
             log.exception("evaluator_failed", key=str(key))
             return InfrastructureFailure(internal_error(error), retryable=False)
 
 
+class _PredictionFailed(RoleError):  # noqa: N818 - as _VerdictNeeded
+    """The infrastructure failed to predict, as often as it may."""
+
+    def __init__(self, end: InfrastructureFailure) -> None:
+        super().__init__(end.error)
+        self.end = end
+
+
 class _VerdictNeeded(Exception):  # noqa: N818 - named for what the run lacks
     def __init__(self, key: EffectKey, end: InfrastructureFailure) -> None:
-        super().__init__(f"{key} was not judged in {end.tries} tries: {end.error.code}: {end.error.message}")
+        what = "judged" if key.role in JUDGES else "answered"
+        text = f"{key} was not {what} in {end.tries} tries: {end.error.code}: {end.error.message}"
+        super().__init__(text)
 
 
 def _prediction_request(
@@ -434,6 +556,20 @@ def _prediction_request(
         toolchain=asked.toolchain,
         dims=dims,
     )
+
+
+def _name_prediction(request: PredictionRequest, source: str) -> str:
+    """Return the digest of what is asked of one kernel, whatever it is asked together with."""
+    dims = None if request.dims is None else sorted(request.dims.items())
+    asked = (source, request.problem.digest, request.size, request.target, request.toolchain, dims)
+    return digest_of(canonical_json((*asked, request.canonical)))
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """Yield the items in tuples of `size`, the last one perhaps shorter."""
+    rest = iter(items)
+    while batch := tuple(islice(rest, size)):
+        yield batch
 
 
 def _at_requested_level(answer: EvaluationAnswer, request: EvaluationRequest) -> EvaluationAnswer:

@@ -7,9 +7,10 @@ RemoteError
 |-- NotReadyError           not_ready           the evaluator was used before `prepare`
 `-- InfrastructureError     (its code)          the machinery failed; never counts against a kernel
 
-Codes of InfrastructureError: jail_deadline, jail_killed, jail_start, weak_jail, worker_deadline, worker_died,
-worker_failed, reference_failed, bad_reference, bad_secret, bad_blob, bad_problem, unknown_target,
-unknown_size, not_shape_generic, no_host (NoHostError). The codes for hosts are in remote.ssh.errors.
+Codes of InfrastructureError: jail_deadline, jail_killed, jail_starved, jail_start, weak_jail,
+worker_deadline, worker_died, worker_failed, reference_failed, reference_interrupted, bad_reference,
+bad_secret, bad_blob, bad_problem, unknown_target, unknown_size, not_shape_generic, replica_failed,
+no_host (NoHostError). The codes for hosts are in remote.ssh.errors.
 """
 
 from __future__ import annotations
@@ -68,13 +69,17 @@ class NotReadyError(RemoteError):
 
 
 class InfrastructureError(RemoteError):
-    """The evaluation could not be carried out. `retryable`: the same request may succeed later."""
+    """The evaluation could not be carried out. `retryable`: the same request may succeed later.
 
-    def __init__(self, code: str, message: str, *, retryable: bool = True) -> None:
+    `of_machine`: what is missing is missing for every kernel of the run, such as space or file handles.
+    """
+
+    def __init__(self, code: str, message: str, *, retryable: bool = True, of_machine: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.retryable = retryable
+        self.of_machine = of_machine
 
 
 class NoHostError(InfrastructureError):

@@ -160,6 +160,9 @@ def tracer_failure(result: JailResult) -> JudgeOutcome | None:
         return rejected_outcome(Verdict.TIMEOUT, "trace", "asleep", text, hint="compute, and nothing else")
     if result.was_killed:
         raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
+    if result.was_starved:
+        text = f"the tracer was cut off: {result.describe_end()}"
+        raise InfrastructureError("jail_starved", text)
     if result.truncated:
         text = "the traced program is larger than allowed"
         return rejected_outcome(Verdict.COMPILE_ERROR, "trace", "program_too_large", text)

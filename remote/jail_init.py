@@ -15,6 +15,7 @@ x86-64 and AArch64 (Linux); elsewhere there is no filter.
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib
 import json
 import os
@@ -23,9 +24,18 @@ import resource
 import signal
 import struct
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 READY_BYTE = b"+"
+
+STARVED_STATUS, OUT_OF_MEMORY_STATUS = 75, 76
+"""A program ends with these if it lacked space, file handles or memory, or a disk failed under it."""
+
+_PASSING_ERRORS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+)
 
 _PARENT_DEATH_SIGNAL, _NO_NEW_PRIVS, _DUMPABLE, _SECCOMP, _FILTER_MODE = 1, 38, 4, 22, 2
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
@@ -130,7 +140,21 @@ def main() -> None:
     module = importlib.import_module(config["module"]) if config["module"] else None
     os.write(int(config["answer_fd"]), READY_BYTE)
     if module is not None:
-        sys.exit(module.main())
+        sys.exit(_run_main(module.main))
+
+
+def _run_main(main_: Callable[[], int]) -> int:
+    """Run a program; end with a status of its own if it lacked what the machine may have later."""
+    try:
+        return main_()
+    except MemoryError:
+        traceback.print_exc()
+        return OUT_OF_MEMORY_STATUS
+    except OSError as error:
+        if error.errno not in _PASSING_ERRORS:
+            raise
+        traceback.print_exc()
+    return STARVED_STATUS
 
 
 if __name__ == "__main__":

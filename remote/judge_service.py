@@ -8,6 +8,7 @@ hosts use one service, and its creator closes it.
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,13 @@ from remote.sandbox import JailResult, run_jailed
 from remote.tracing import Tracer, load_tracer
 from state.model import TRUSTED_AUTHORS, DeviceCalibration, canonical_json, digest_of
 from state.model.calibration import ConstantValue
+from state.step_keeper import STEP_KEEPER
+
+
+class _UnusualEndError(Exception):
+    def __init__(self, result: JailResult) -> None:
+        super().__init__()
+        self.result = result
 
 
 class JudgeService:
@@ -93,7 +101,13 @@ class JudgeService:
         Raises:
             InfrastructureError: the jail failed.
         """
-        return await run_jailed(tracer.program(self.jail_limits, *flags), request, strength=self.strength)
+        keeper = STEP_KEEPER.get()
+        return await run_jailed(
+            tracer.program(self.jail_limits, *flags),
+            request,
+            strength=self.strength,
+            on_ready=None if keeper is None else keeper.note_begun,
+        )
 
     async def trace_kernel(self, run: EvaluationContext) -> JailResult:
         """Run a kernel's own code once, in the jail, with the tracer of its target.
@@ -103,9 +117,28 @@ class JudgeService:
         """
         tracer, target = load_tracer(run.request.target), run.request.target
         dims = run.problem.spec.dims(run.request.size)
-        return await self.run_tracer(
-            tracer, tracer.request(run.source.decode(), run.problem, dims, target=target, repeat=True)
-        )
+        request = tracer.request(run.source.decode(), run.problem, dims, target=target, repeat=True)
+        keeper = STEP_KEEPER.get()
+        if keeper is None:
+            return await self.run_tracer(tracer, request)
+        try:
+            text = await keeper.recall(
+                f"{tracer.toolchain()}\n{request.decode()}", lambda: self._trace_to_text(tracer, request)
+            )
+        except _UnusualEndError as unusual:
+            return unusual.result
+        return JailResult(base64.b85decode(text), 0, "", truncated=False, cpu_exhausted=False)
+
+    async def _trace_to_text(self, tracer: Tracer, request: bytes) -> str:
+        """Return a tracer's reply as text that can be kept.
+
+        Raises:
+            _UnusualEndError: it did not end well, which another try may see otherwise.
+        """
+        result = await self.run_tracer(tracer, request)
+        if result.exit_status or result.truncated or not result.answer or result.asleep:
+            raise _UnusualEndError(result)
+        return base64.b85encode(result.answer).decode()
 
     async def load_references(
         self, run: EvaluationContext, wholes: Sequence[str], tiles: Sequence[str]

@@ -131,6 +131,9 @@ class KernelPredictor:
             result = await self._judge.run_tracer(tracer, b"\n".join(lines), "--batch")
             if result.was_killed:
                 raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
+            if result.was_starved:
+                text = f"the tracer was cut off: {result.describe_end()}"
+                raise InfrastructureError("jail_starved", text)
             job = PredictJob(
                 spec=problem.spec,
                 size=size,

@@ -4,8 +4,9 @@ Under `<home>/cache/references/<problem digest>-<size>/`, whole outputs of an in
 `<set>-<inputs>-<output>.npy`, where `inputs` is the digest of the code that draws inputs. The judge's tiles
 are `<set>-<tiles>.npz`, where `tiles` is the digest of that code, of the code that draws and evaluates tiles,
 and of the secret by which they are drawn. The reference's formula is `expression-<code>.npz`, where `code` is
-the digest of the code that traces it. Files appear by atomic rename, and workers map them into memory. This
-is a cache: deleting any of it costs only time.
+the digest of the code that traces it. Workers map these files into memory. As they decide verdicts, each
+has its digest beside it (`state.sealed_files`); one that does not fit is computed again. This is a cache:
+deleting any of it costs only time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,8 @@ from remote.sandbox import JailResult, run_jailed
 from remote.secret import load_secret
 from seeds import Problem
 from state.model import digest_of
+from state.sealed_files import SealChecker, list_unsound, seal_file
+from state.step_keeper import STEP_KEEPER
 
 _LIMITS = JailLimits(
     cpu_s=36_000,
@@ -86,12 +89,12 @@ class ReferenceFiles:
         outputs = (path for paths in self.wholes.values() for path in paths)
         return [*outputs, *self.tiles.values(), *([self.expression] if self.expression else [])]
 
-    def select_missing(self) -> ReferenceFiles:
-        """Return the files that are missing; all whole outputs of a set if one of them is."""
+    def select_missing(self, is_sound: Callable[[Path], bool]) -> ReferenceFiles:
+        """Return the files that are missing or damaged; all whole outputs of a set if one of them is."""
         return ReferenceFiles(
-            {name: paths for name, paths in self.wholes.items() if not all(p.exists() for p in paths)},
-            {name: path for name, path in self.tiles.items() if not path.exists()},
-            self.expression if self.expression and not self.expression.exists() else None,
+            {name: paths for name, paths in self.wholes.items() if not all(map(is_sound, paths))},
+            {name: path for name, path in self.tiles.items() if not is_sound(path)},
+            self.expression if self.expression and not is_sound(self.expression) else None,
         )
 
     def split_work(self, count: int) -> list[ReferenceFiles]:
@@ -119,6 +122,7 @@ class ReferenceStore:
         self._cache = home / "cache"
         self._strength = strength
         self._given = secret
+        self._seals = SealChecker()
         self._locks: dict[str, asyncio.Lock] = {}
         self._count = min(_JAILS, jails or os.cpu_count() or 1)
         self._jails = asyncio.Semaphore(self._count)
@@ -153,9 +157,14 @@ class ReferenceStore:
             folder / f"expression-{_RECORDER}.npz" if expression else None,
         )
         async with self._locks.setdefault(folder.name, asyncio.Lock()):
-            missing = wanted.select_missing()
+            missing = await asyncio.to_thread(wanted.select_missing, self._seals.is_sound)
             nbytes = problem.spec.minimal_work(size).total_bytes * len(missing.tiles)
-            shares = missing.split_work(1 if nbytes <= _SMALL_BYTES else self._count)
+            keeper = STEP_KEEPER.get()
+            if keeper is not None and keeper.is_again:
+                count = len(missing.tiles)  # what is computed is kept, so the less at a time the better
+            else:
+                count = 1 if nbytes <= _SMALL_BYTES else self._count
+            shares = missing.split_work(count)
             await gather_or_cancel([self._compute_files(problem, size, share) for share in shares])
         return wanted
 
@@ -195,7 +204,7 @@ class ReferenceStore:
         return tuple(folder / f"{name}-{_INPUTS}-{output.name}.npy" for output in problem.spec.outputs)
 
     async def _compute_files(self, problem: Problem, size: str, missing: ReferenceFiles) -> None:
-        folder = self._cache_folder(problem, size)
+        folder, keeper = self._cache_folder(problem, size), STEP_KEEPER.get()
         folder.mkdir(parents=True, exist_ok=True)
         async with self._jails, AsyncExitStack() as stack:
             staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".new-", dir=folder)))
@@ -218,10 +227,22 @@ class ReferenceStore:
                 json.dumps(request).encode(),
                 strength=self._strength,
                 files=list(opened.values()),
+                on_ready=None if keeper is None else keeper.note_begun,
             )
             _check_succeeded(result, problem)
-            for path in opened:
-                (staging / path.name).replace(path)
+            await asyncio.to_thread(_seal_files, staging, list(opened))
+        if keeper is not None:
+            await keeper.note_part()
+
+
+def _seal_files(staging: Path, paths: Iterable[Path]) -> None:
+    for path in paths:
+        seal_file(staging / path.name, path)
+
+
+def list_damaged_references(home: Path) -> list[Path]:
+    """Return the files of the cache that are not as they were computed; they will be computed again."""
+    return list(list_unsound(home / "cache" / "references"))
 
 
 def _reference_program(source: Path, *, threads: bool) -> JailedProgram:
@@ -240,6 +261,12 @@ def _reference_program(source: Path, *, threads: bool) -> JailedProgram:
 def _check_succeeded(result: JailResult, problem: Problem) -> None:
     if result.exit_status == 0:
         return
+    if result.was_killed or result.was_starved or result.ran_out_of_memory:
+        raise InfrastructureError(
+            "reference_interrupted",
+            f"the reference of {problem.name} was cut off: {result.describe_end()}",
+            of_machine=True,
+        )
     last = (result.stderr.strip().splitlines() or [f"ended with status {result.exit_status}"])[-1]
     text = f"the reference of {problem.name} failed: {last[:500]}"
     raise InfrastructureError("reference_failed", text, retryable=False)

@@ -12,13 +12,13 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from remote.errors import InfrastructureError
 from remote.jail_backends import JailedProgram, JailLimits, JailStrength, jail_command
-from remote.jail_init import READY_BYTE
+from remote.jail_init import OUT_OF_MEMORY_STATUS, READY_BYTE, STARVED_STATUS
 from remote.processes import kill_group, kill_process, read_bounded, start_process
 
 _STDERR_BYTES = 16 << 10
@@ -50,13 +50,35 @@ class JailResult:
         """Whether something other than its limits killed the program."""
         return self.exit_status == -signal.SIGKILL and not self.cpu_exhausted and not self.asleep
 
+    @property
+    def was_starved(self) -> bool:
+        """Whether the machine had no space or file handles for the program, or a disk failed under it."""
+        return self.exit_status == STARVED_STATUS
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether the program had no memory left: the machine's, or that of its limit."""
+        return self.exit_status == OUT_OF_MEMORY_STATUS
+
+    def describe_end(self) -> str:
+        """Return in words how the program ended: its last line, or its signal."""
+        if self.was_killed:
+            return "killed from outside (out of memory?)"
+        return (self.stderr.strip().splitlines() or [f"it ended with status {self.exit_status}"])[-1][:500]
+
 
 async def run_jailed(
-    program: JailedProgram, request: bytes, *, strength: JailStrength, files: Sequence[int] = ()
+    program: JailedProgram,
+    request: bytes,
+    *,
+    strength: JailStrength,
+    files: Sequence[int] = (),
+    on_ready: Callable[[], Awaitable[None]] | None = None,
 ) -> JailResult:
     """Run `program` with `request` on its stdin; return what it wrote to the answer's file descriptor.
 
-    `files` are further open file descriptors that it inherits, for data too large for an answer.
+    `files` are further open file descriptors that it inherits, for data too large for an answer. `on_ready`
+    is awaited once, when the jail is built and the program is loaded.
 
     However this ends, including by cancellation, no process of the jail is left. A deadlocked program is
     ended (`deadlock`).
@@ -71,7 +93,9 @@ async def run_jailed(
                 fed = tasks.create_task(_feed_request(process, request))
                 watching = tasks.create_task(_kill_if_deadlocked(process, fed))
                 tasks.create_task(_wait_for_exit(process)).add_done_callback(lambda _: watching.cancel())
-                output = tasks.create_task(_read_fd(answer_fd, len(READY_BYTE) + program.limits.answer_bytes))
+                output = tasks.create_task(
+                    _read_fd(answer_fd, len(READY_BYTE) + program.limits.answer_bytes, on_ready)
+                )
                 errors = tasks.create_task(read_bounded(process.stderr, _STDERR_BYTES))
         except TimeoutError:
             text = f"{program.module} did not end within {program.limits.wall_s} s"
@@ -122,7 +146,8 @@ async def _spawn_jail(
                 pass_fds=(writer, *files),
             )
         except OSError as error:
-            raise InfrastructureError("jail_start", f"the jail did not start: {error}") from error
+            text = f"the jail did not start: {error}"
+            raise InfrastructureError("jail_start", text, of_machine=True) from error
         finally:
             os.close(writer)
         try:
@@ -154,14 +179,18 @@ async def _feed_request(process: asyncio.subprocess.Process, request: bytes) -> 
     process.stdin.close()
 
 
-async def _read_fd(fd: int, limit: int) -> tuple[bytes, bool]:
+async def _read_fd(fd: int, limit: int, on_ready: Callable[[], Awaitable[None]] | None) -> tuple[bytes, bool]:
     loop = asyncio.get_running_loop()
     stream = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(os.dup(fd), "rb", buffering=0)
     )
     try:
-        return await read_bounded(stream, limit)
+        first = await stream.read(1)
+        if first and on_ready is not None:
+            await on_ready()
+        rest, truncated = await read_bounded(stream, limit - len(first))
+        return first + rest, truncated
     finally:
         transport.close()
 

@@ -34,7 +34,7 @@ def load_secret(home: Path) -> str:
         if len(bytes.fromhex(text)) == _BYTES:
             return text
     except OSError as error:
-        raise InfrastructureError("bad_secret", f"{path}: {error.strerror}") from error
+        raise InfrastructureError("bad_secret", f"{path}: {error.strerror}", of_machine=True) from error
     except HomeUnreadable as error:
         raise InfrastructureError("bad_secret", str(error), retryable=False) from error
     except ValueError:

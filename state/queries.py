@@ -83,6 +83,15 @@ def row_by_key(connection: sqlite3.Connection, stream: str, idem: str) -> EventR
     return None if found is None else parse_row(found)
 
 
+def rows_by_prefix(connection: sqlite3.Connection, stream: str, prefix: str) -> list[EventRow]:
+    """Return a stream's own rows whose idempotency key is `prefix` and something after it, in order."""
+    end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    found = connection.execute(
+        _SELECT + "WHERE stream = ? AND idem > ? AND idem < ? ORDER BY run_seq", (stream, prefix, end)
+    )
+    return [parse_row(row) for row in found.fetchall()]
+
+
 class Gap(NamedTuple):
     """Events `seq` to `upto` are no longer in this log; the row after them continues `hash`."""
 

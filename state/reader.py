@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from state import blobs, lineage_read_models, projections, queries, recent_events, snapshots
+from state import blobs, effect_progress, lineage_read_models, projections, queries, recent_events, snapshots
 from state.errors import StreamUnknown, sqlite_errors
+from state.events import EffectProgressed
 from state.fold import RunState
 from state.fold_cache import FoldCache
 from state.head import EMPTY_HEAD, Head, read_head
@@ -168,6 +169,16 @@ class LogReader:
         with self._mutex, sqlite_errors():
             row = recent_events.last_row_by_key(self._handle.connection(), stream, idem, upto)
         return None if row is None else to_recorded_event(row, decode_event(row))
+
+    def effect_parts(self, run: str, key: str) -> list[EffectProgressed]:
+        """Return which parts of an effect are done, in order."""
+        with self._mutex, sqlite_errors():
+            return effect_progress.read_parts(self._handle.connection(), run, key)
+
+    def count_vain_deliveries(self, run: str, key: str) -> effect_progress.VainDeliveries:
+        """Count the deliveries of an effect in a row, before the current one, that brought nothing."""
+        with self._mutex, sqlite_errors():
+            return effect_progress.count_vain_deliveries(self._handle.connection(), run, key)
 
     def recent_events_by_type(self, stream: str, last: int) -> dict[str, recent_events.RecentEvents]:
         """Return a stream's last events by type; see `state.recent_events.recent_events_by_type`."""

@@ -25,6 +25,7 @@ from state.events import (
     DayReserved,
     DaySettled,
     DeviceCalibrated,
+    EffectProgressed,
     Event,
     ExperiencesForgotten,
     ExperiencesLearnt,
@@ -106,7 +107,7 @@ def apply_system_event(state: SystemState | None, event: Event) -> SystemState:
             return state.model_copy(update={"day": _apply_day(state.day, event)})
         case BreakerOpened() | BreakerClosed():
             return state.model_copy(update={"breakers": _apply_breaker(state, event)})
-        case LogRewritten() | DeviceCalibrated():
+        case LogRewritten() | DeviceCalibrated() | EffectProgressed():
             return state
         case _:
             raise IllegalEvent(f"{type(event).__name__} does not belong in the system stream")

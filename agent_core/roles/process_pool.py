@@ -14,6 +14,10 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, get_context, parent_process
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 ATTEMPTS = 3
 """How often a job is started before the job itself is blamed for breaking the pool."""
@@ -35,10 +39,21 @@ class ProcessPool:
             BrokenProcessPool: a worker died on this job at every attempt.
             RuntimeError: the pool is closed.
         """
+        return await self._run_job(self._work, request)
+
+    async def prepare(self) -> None:
+        """Wait until a worker has started and has loaded what it works with.
+
+        Raises:
+            BrokenProcessPool, RuntimeError: as for `run`.
+        """
+        await self._run_job(_load, self._work)
+
+    async def _run_job(self, job: Callable[[T], R], argument: T) -> R:
         for attempt in range(1, ATTEMPTS + 1):
             executor = self._start_executor()
             try:
-                return await asyncio.wrap_future(executor.submit(self._work, request))
+                return await asyncio.wrap_future(executor.submit(job, argument))
             except BrokenProcessPool:
                 await self._discard_executor(executor)
                 if attempt == ATTEMPTS:
@@ -65,6 +80,10 @@ class ProcessPool:
         if self._executor is executor:
             self._executor = None
         await asyncio.to_thread(executor.shutdown, wait=True, cancel_futures=True)
+
+
+def _load(_: Callable[[str], str]) -> None:
+    """In a worker: do nothing; the argument's module was imported to get here."""
 
 
 def _follow_parent() -> None:

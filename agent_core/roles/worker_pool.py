@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from agent_core.roles import RoleError
 from state.model import ErrorInfo
+from state.step_keeper import STEP_KEEPER
 
 if TYPE_CHECKING:
     from agent_core.roles.process_pool import ProcessPool
+
+
+WORKER_DIED = "worker_died"
+"""The code of a job whose processes died, each time; another time may help."""
 
 
 async def ask_worker(pool: ProcessPool, request: str, who: str) -> dict[str, Any]:
@@ -20,9 +25,14 @@ async def ask_worker(pool: ProcessPool, request: str, who: str) -> dict[str, Any
         RoleError: the worker's own error, or `worker_died`.
     """
     try:
-        made = json.loads(await pool.run(request))
+        keeper = STEP_KEEPER.get()
+        if keeper is None:
+            text = await pool.run(request)
+        else:
+            text = await keeper.recall(f"{who}\n{request}", lambda: pool.run(request), prepare=pool.prepare)
+        made = json.loads(text)
     except BrokenProcessPool as error:
-        raise make_role_error("worker_died", f"{who}'s process died on this request") from error
+        raise make_role_error(WORKER_DIED, f"{who}'s process died on this request") from error
     if "error" in made:
         raise make_role_error(made["error"]["code"], made["error"]["message"])
     answer: dict[str, Any] = made["ok"]

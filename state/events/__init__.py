@@ -75,7 +75,16 @@ def idempotency_key(event: Event) -> str | None:
         case ProfileRecorded(key=key):
             return f"{key}#profile"
         case _:
-            return None
+            return _progress_key(event) if isinstance(event, EffectProgressed) else None
+
+
+def _progress_key(event: EffectProgressed) -> str:
+    return f"{progress_prefix(event.run, event.key)}{event.part}"
+
+
+def progress_prefix(run: str, key: str) -> str:
+    """Return how the idempotency keys of an effect's `EffectProgressed` events begin; a number follows."""
+    return f"{run}/{key}#part"
 
 
 def effect_key(event: Any) -> EffectKey:

@@ -1,11 +1,13 @@
-"""Events of circuit breakers, which leave a failing endpoint alone for a while."""
+"""Events that keep runs going under faults: circuit breakers, and what came of effects that were cut off."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from state.events.base import Event
-from state.model import ErrorInfo
+from state.model import Digest, ErrorInfo, Key
 
 
 class BreakerOpened(Event):
@@ -19,3 +21,33 @@ class BreakerClosed(Event):
     family = "safety"
     type: Literal["BreakerClosed"] = "BreakerClosed"
     name: str
+
+
+class EffectProgressed(Event):
+    """A part of a long effect of `run` is done, so that another delivery goes on from there.
+
+    It is in the system stream: how often an effect was cut off is of this machine, and must change neither
+    the events of a run nor its state. `part` counts from 1 over all deliveries. `answers` is the blob of what
+    is done, as JSON by what was asked; None if that is kept in the cache. `count` is their number; 0 says
+    only that the work of a delivery has begun.
+    """
+
+    family = "safety"
+    type: Literal["EffectProgressed"] = "EffectProgressed"
+    run: str
+    key: Key
+    part: int = Field(ge=1)
+    answers: Digest | None = None
+    count: int = Field(default=0, ge=0)
+
+
+class EffectPoisoned(Event):
+    """An effect was delivered `deliveries` times without progress; it is not delivered again.
+
+    Its outcome, in the same append, is a failure with the code `poisoned`.
+    """
+
+    family = "safety"
+    type: Literal["EffectPoisoned"] = "EffectPoisoned"
+    key: Key
+    deliveries: int = Field(ge=1)

@@ -10,8 +10,8 @@ import pytest
 import seeds
 from remote import references
 from remote.errors import InfrastructureError
-from remote.jail_backends import JailStrength
-from remote.references import ReferenceStore
+from remote.jail_backends import JailStrength, jail_strength
+from remote.references import ReferenceStore, list_damaged_references
 from remote.sandbox import JailResult
 
 SILU = seeds.load_problem("silu")
@@ -117,3 +117,35 @@ async def test_cancelling_ends_all_jails_and_leaves_nothing(tmp_path, jails):
         await asking
     assert seen.running == 0
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def zero_page(path):
+    """Overwrite the middle of a file with zeros, as a bad disk does."""
+    data = path.read_bytes()
+    start = len(data) // 2
+    path.write_bytes(data[:start] + bytes(len(data[start : start + 4096])) + data[start + 4096 :])
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lose_digest(path):
+    path.with_name(path.name + ".sha256").unlink()
+
+
+@pytest.mark.parametrize("damage", [zero_page, cut_short, lose_digest])
+async def test_a_reference_that_is_not_as_it_was_computed_is_computed_again(tmp_path, damage):
+    def ask():
+        kept = ReferenceStore(tmp_path, strength=jail_strength(), secret="x" * 32)
+        return kept.load_files(SILU, "reduced", wholes=["0"], tiles=["0"], expression=True)
+
+    found = await ask()
+    before = {path: path.read_bytes() for path in found.all_paths()}
+    assert list_damaged_references(tmp_path) == []
+    for path, data in before.items():
+        damage(path)
+        assert list_damaged_references(tmp_path) == [path]
+        await ask()
+        assert path.read_bytes() == data
+    assert list_damaged_references(tmp_path) == []

@@ -1,0 +1,193 @@
+"""The parts of a long effect, so that a delivery goes on where the one before it was cut off.
+
+Predictions decide what a look-ahead asks next, so they are kept in the log: as a blob that an
+`EffectProgressed` event names. Answers of the pools that rewrite kernels are large, follow from their request
+alone, and are worthless once the effect has ended: they are kept in files of `<home>/cache/steps`, each with
+its digest, and only the fact is logged, from the second delivery on.
+
+An effect whose last `MAX_VAIN_DELIVERIES` deliveries brought nothing is poisoned: something in it may end
+this process. It fails by that name, and its run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from state.effect_progress import VainDeliveries
+from state.errors import BlobMissing
+from state.events import EffectPoisoned, EffectProgressed
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, EffectKey, ErrorInfo, canonical_json, digest_of
+from state.records import NewEvent
+
+MAX_VAIN_DELIVERIES = 5
+"""Deliveries in a row without progress after which an effect fails."""
+
+MAX_DELIVERIES = 25
+"""The same, if the process always ended before the work of the effect had begun."""
+
+BATCH_KERNELS = 16
+"""Kernels predicted between two records of a look-ahead; a quarter after each delivery in vain."""
+
+_DIGEST_BYTES = 64
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("steps")
+
+
+class EffectSteps:
+    """The parts of one effect, in this delivery and in those before it."""
+
+    def __init__(self, event_log: EventLog, run: str, key: EffectKey) -> None:
+        self._log = event_log
+        self._run = run
+        self._key = str(key)
+        self._folder = steps_folder(event_log.home) / _folder_name(run, self._key)
+        parts = event_log.effect_parts(run, self._key)
+        self._part = parts[-1].part if parts else 0
+        self._answers: dict[str, Any] = {}
+        for part in parts:
+            with suppress(BlobMissing):  # pruned: it is done again
+                self._answers |= {} if part.answers is None else json.loads(event_log.get_blob(part.answers))
+        opened = event_log.run_state(run).open.get(self._key)
+        self._is_first = opened is None or opened.delivery == 1
+        self._in_vain = (
+            VainDeliveries() if self._is_first else event_log.count_vain_deliveries(run, self._key)
+        )
+        self._has_begun = self._is_first
+
+    @property
+    def vain(self) -> int:
+        """How many deliveries in a row began to work and brought nothing."""
+        return self._in_vain.begun
+
+    @property
+    def is_again(self) -> bool:
+        """Whether an earlier delivery was cut off."""
+        return not self._is_first
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether the effect is not to be delivered again."""
+        return self._in_vain.begun >= MAX_VAIN_DELIVERIES or self._in_vain.all >= MAX_DELIVERIES
+
+    @property
+    def deliveries(self) -> int:
+        """How many deliveries in a row brought nothing."""
+        return self._in_vain.all
+
+    @property
+    def batch_size(self) -> int:
+        """How many kernels are predicted between two records."""
+        return max(1, BATCH_KERNELS >> 2 * self.vain)
+
+    def find_answer(self, asked: str) -> Any | None:
+        """Return the recorded answer to what has the digest `asked`, as JSON-like data."""
+        return self._answers.get(asked)
+
+    async def record_answers(self, answers: Mapping[str, Any]) -> None:
+        """Record answers, by the digest of what was asked."""
+        blob = canonical_json(answers)
+        await self._append_part(digest_of(blob), len(answers), blob)
+        self._answers |= answers
+
+    async def note_part(self) -> None:
+        """Record that a part is done whose result is kept elsewhere; a first delivery needs no record."""
+        if not self._is_first:
+            await self._append_part(None, 1)
+
+    async def _append_part(self, answers: str | None, count: int, *blobs: bytes) -> None:
+        self._part += 1  # before the append: others of this effect may record meanwhile
+        event = EffectProgressed(run=self._run, key=self._key, part=self._part, answers=answers, count=count)
+        await self._log.append([NewEvent(SYSTEM_STREAM, event)], blobs=blobs)
+
+    async def note_begun(self) -> None:
+        """Record that the work of this delivery begins; that of a first delivery needs no record."""
+        if not self._has_begun:
+            self._has_begun = True
+            await self._append_part(None, 0)
+
+    async def recall(
+        self,
+        asked: str,
+        perform: Callable[[], Awaitable[str]],
+        /,
+        *,
+        prepare: Callable[[], Awaitable[None]] | None = None,
+    ) -> str:
+        """Return the kept answer to `asked`; if there is none, `prepare`, then perform and keep it."""
+        path = self._folder / digest_of(asked.encode())
+        kept = None if self._is_first else await asyncio.to_thread(_read_kept, path)
+        if kept is not None:
+            return kept
+        if prepare is not None and not self._has_begun:
+            await prepare()
+            await self.note_begun()
+        answer = await perform()
+        try:
+            await asyncio.to_thread(_keep, path, answer)
+        except OSError as error:  # only a later delivery would have gained from it
+            log.warning("step_not_kept", run=self._run, key=self._key, error=str(error))
+        else:
+            await self.note_part()
+        return answer
+
+    def discard(self) -> None:
+        """Delete the files of an effect that has ended."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def prune_steps(event_log: EventLog) -> None:
+    """Delete the files of effects that ended while this process, or one before it, was ending."""
+    open_ = {
+        _folder_name(run, key) for run in event_log.active_runs() for key in event_log.run_state(run).open
+    }
+    for folder in steps_folder(event_log.home).glob("*"):
+        if folder.name not in open_:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder_name(run: str, key: str) -> str:
+    return digest_of(f"{run}/{key}".encode())[:32]
+
+
+def steps_folder(home: Path) -> Path:
+    """Return where the answers of pools are kept, while their effects are open."""
+    return home / "cache" / "steps"
+
+
+def _keep(path: Path, answer: str) -> None:
+    """Write an answer with its digest; a kill or a power cut leaves a file that is not believed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = zlib.compress(answer.encode(), 1)
+    draft = path.with_suffix(".new")
+    draft.write_bytes(digest_of(data).encode() + data)
+    draft.replace(path)
+
+
+def _read_kept(path: Path) -> str | None:
+    try:
+        stored = path.read_bytes()
+    except OSError:
+        return None
+    digest, data = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
+    return zlib.decompress(data).decode() if digest_of(data).encode() == digest else None
+
+
+def poisoned_error(deliveries: int) -> ErrorInfo:
+    """Return why an effect is not delivered again."""
+    text = f"it was delivered {deliveries} times, and each time this process ended before any part was done"
+    return ErrorInfo(code="poisoned", message=text)
+
+
+def poisoned_event(run: str, key: EffectKey, deliveries: int) -> NewEvent:
+    """Return the event that names a poisoned effect."""
+    return NewEvent(run, EffectPoisoned(key=str(key), deliveries=deliveries))

@@ -1,0 +1,46 @@
+"""Where the code that performs a long effect finds what earlier deliveries of it have done already.
+
+The effect's runner sets `STEP_KEEPER` for the task that performs it. Whoever does a part that takes long, and
+whose answer follows from what it was asked, asks for it here. So no interface in between has to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Protocol
+
+
+class StepKeeper(Protocol):
+    """Keeps the parts of one effect."""
+
+    @property
+    def is_again(self) -> bool:
+        """Whether an earlier delivery was cut off, so that parts should be as small as they can be."""
+        ...
+
+    async def recall(
+        self,
+        asked: str,
+        perform: Callable[[], Awaitable[str]],
+        /,
+        *,
+        prepare: Callable[[], Awaitable[None]] | None = None,
+    ) -> str:
+        """Return the kept answer to `asked`; if there is none, perform and keep it, when `prepare` has ended.
+
+        What `prepare` waits for, such as the start of processes, is not the effect's own work.
+        """
+        ...
+
+    async def note_begun(self) -> None:
+        """Record that the work begins, now that the processes that do it have started."""
+        ...
+
+    async def note_part(self) -> None:
+        """Record that a part is done whose result is kept elsewhere."""
+        ...
+
+
+STEP_KEEPER: ContextVar[StepKeeper | None] = ContextVar("step_keeper", default=None)
+"""The keeper of the effect that this task performs, None outside of effects."""
