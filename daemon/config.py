@@ -133,6 +133,10 @@ class DaemonConfig(FrozenModel):
         min_length=1,
         description='the Ray cluster that `run.evaluator = "ray"` uses; not set: one on this machine',
     )
+    replicas: tuple[str, ...] = Field(
+        default=(),
+        description="where the log is copied to all the time: folders, or ssh://[USER@]HOST[:PORT]/PATH",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="the least that agentd logs"
     )

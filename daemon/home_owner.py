@@ -21,9 +21,11 @@ from daemon.commands import CommandHandler, CommandListener
 from daemon.config import DaemonConfig
 from daemon.config_watcher import ConfigWatcher
 from daemon.disk_full import DiskSpaceGuard
+from daemon.effect_steps import prune_steps
 from daemon.host_watch import HostWatch
 from daemon.inbox import Inbox
 from daemon.log_verification import PATIENCE_SECONDS, verify_alongside
+from daemon.replication import ReplicaWatch
 from daemon.runner import EffectRunner, EvaluationRetryPolicy
 from daemon.stop_signal import StopSignal, run_alongside
 from daemon.supervisor import EffectLimits, Supervisor
@@ -95,6 +97,7 @@ async def host_home(
     def patience_seconds() -> float:
         return PATIENCE_SECONDS if focus and focus.isdisjoint(event_log.active_runs()) else 0.0
 
+    await asyncio.to_thread(prune_steps, event_log)
     work = serve_runs(
         event_log, config, stop=stop, workers=workers, focus=focus, notifier=notifier, changed=changed
     )
@@ -136,8 +139,10 @@ async def serve_runs(
     )
     meter = RunTimeMeter(event_log, desk.till, driven=lambda run: focus is None or run in focus)
     commands = _command_handler(event_log, workers, desk, touched=_on_command_done(supervisor, focus))
+    replicas = ReplicaWatch(event_log, config.replicas)
+    told = (lambda fresh: replicas.set_destinations(fresh.replicas), changed)
     edits = ConfigWatcher(
-        event_log, turn=commands.turn, apply=_on_config_change(runner, supervisor, workers, desk, changed)
+        event_log, turn=commands.turn, apply=_on_config_change(runner, supervisor, workers, desk, told)
     )
     inbox = Inbox(event_log.home, commands.handle)
     parts = {"writer": event_log.writer_progress, "supervisor": supervisor.turns, "inbox": inbox.turns}
@@ -158,6 +163,7 @@ async def serve_runs(
             _stop_waiting(event_log, stop),
             close_idle_workers(supervisor, workers),
             _watch_home(event_log),
+            replicas.watch(),
             HostWatch(event_log, workers, touched=supervisor.touch, focus=focus).watch(),
         )
         await run_alongside(supervisor.run(stop), *sides, stop=stop)
@@ -215,17 +221,18 @@ def _on_config_change(
     supervisor: Supervisor,
     workers: Workers,
     desk: RoleFactory,
-    changed: Callable[[DaemonConfig], None] | None,
+    told: Iterable[Callable[[DaemonConfig], None] | None],
 ) -> Callable[[DaemonConfig], None]:
-    """Return the callback that applies changed process settings."""
+    """Return the callback that applies changed process settings, and tells those in `told`."""
 
     def apply(fresh: DaemonConfig) -> None:
         runner.retry = _retry_policy(fresh)
         supervisor.set_limits(_effect_limits(fresh), grace_seconds=fresh.grace_seconds)
         workers.apply_config(fresh)
         desk.apply_config(fresh)
-        if changed is not None:
-            changed(fresh)
+        for changed in told:
+            if changed is not None:
+                changed(fresh)
 
     return apply
 

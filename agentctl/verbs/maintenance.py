@@ -44,6 +44,7 @@ def init(session: Session) -> None:
 @common_options
 def verify(session: Session, deep: bool) -> int:
     """Re-derive the log's chains, folds and read models; status 4 names the first bad row."""
+    from remote.references import list_damaged_references
     from state import verify as proof
 
     LogReader.open(session.home).close()  # fails with one line if there is nothing to verify
@@ -52,7 +53,9 @@ def verify(session: Session, deep: bool) -> int:
     findings = [str(finding) for finding in report.findings]
     counted = f"{report.events} events, {report.state_hashes} state hashes, {report.blobs} blobs"
     gone = [f"not in this log any more: {report.taken_out} events, {report.pruned} blobs (pruned)"]
+    damaged = list_damaged_references(session.home) if deep else []
     text = [f"ok: {counted}"] if report.is_ok else findings
+    text += [f"cache: {path} is not as it was computed; it is computed again when needed" for path in damaged]
     text += gone if report.taken_out or report.pruned else []
     text += [] if report.anchored else ["no HEAD: a lost tail cannot be noticed"]
     found = {
@@ -63,6 +66,7 @@ def verify(session: Session, deep: bool) -> int:
         "pruned": report.pruned,
         "anchored": report.anchored,
         "findings": findings,
+        "cache": [str(path) for path in damaged],
     }
     session.emit(found, "\n".join(text))
     return exits.OK if report.is_ok else exits.LOG
@@ -85,14 +89,28 @@ def backup(session: Session, file: Path, replace: bool) -> None:
 
 
 @click.command(epilog=exits.epilog())
-@click.argument("file", type=PATH_TYPE)
+@click.argument("file", type=PATH_TYPE, required=False)
+@click.option(
+    "--from", "replica", metavar="REPLICA", help="A replica: a folder, or ssh://[USER@]HOST[:PORT]/PATH."
+)
+@click.option("--at", metavar="TIME|RUN@SEQ", help="Only what was there at that time, or up to that event.")
 @common_options
-def restore(session: Session, file: Path) -> None:
-    """Put the backup FILE in the place of the log, which is kept beside it."""
-    from state.backup import restore_log as put_back
-
+def restore(session: Session, file: Path | None, replica: str | None, at: str | None) -> None:
+    """Put the backup FILE, or a REPLICA, in the place of the log, which is kept beside it."""
+    if (file is None) == (replica is None):
+        raise click.UsageError("give either the FILE of a backup, or a replica with --from")
+    if at is not None and replica is None:
+        raise click.UsageError("--at needs a replica: a backup FILE holds one moment only")
     with session.progress_bar("verified") as bar:
-        done = put_back(session.home, file, progress=bar)
+        if file is not None:
+            from state.backup import restore_log
+
+            done = restore_log(session.home, file, progress=bar)
+        else:
+            from remote.replica_stores import open_store
+            from state.replica import restore_replica
+
+            done = restore_replica(session.home, open_store(str(replica), session.home), at, progress=bar)
     _emit_rewritten_log(
         session, done, f"restored {done.event.detail}: {format_count(done.report.events, 'event')}, verified"
     )
@@ -167,7 +185,13 @@ def repair(session: Session) -> None:
     lines = [done.rewritten.event.detail, *(f"  {run}: {what}" for run, what in lost.items())]
     lines += [f"  blob {digest}" for digest in done.blobs]
     _emit_rewritten_log(
-        session, done.rewritten, "\n".join(lines), repaired=True, lost=lost, blobs=list(done.blobs)
+        session,
+        done.rewritten,
+        "\n".join(lines),
+        repaired=True,
+        lost=lost,
+        blobs=list(done.blobs),
+        unknown=done.unknown,
     )
 
 

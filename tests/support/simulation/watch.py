@@ -119,7 +119,7 @@ def _standing(state: RunState) -> dict[str, object]:
 Fields = Mapping[str, Any]
 
 _NEVER = object()
-VERDICT_NEEDED = "resume the run to have the kernel judged again"
+VERDICT_NEEDED = "resume the run to have it tried again"
 """How a run says that it paused with an evaluation open that no process works on."""
 
 
