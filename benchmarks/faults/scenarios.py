@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.faults import hosts, llm_kill_sweep, power_cuts, storage
+from benchmarks.faults import hosts, kills, llm_kill_sweep, power_cuts, storage
 from benchmarks.faults.scenario import Scenario
 from benchmarks.faults.soak import scenario as soak
 
@@ -50,6 +50,26 @@ SCENARIOS: dict[str, Scenario] = {
             summarize=hosts.summarize,
             format=hosts.format_table,
             find_obstacle=hosts.find_obstacle,
+        ),
+        Scenario(
+            name="kills",
+            fails="the daemon, by SIGKILL, while it works on runs",
+            rate="every 1.5 to 6 seconds, until the runs have ended",
+            must_hold="every run ends, in the state of the one that nobody killed; nothing is lost",
+            run=kills.run_kills,
+            summarize=kills.summarize,
+            format=kills.format_table,
+            add_arguments=kills.add_arguments,
+        ),
+        Scenario(
+            name="children",
+            fails="the processes that the daemon starts, by SIGKILL: jails, judges, pools",
+            rate="one every 0.5 to 2.5 seconds, until the runs have ended",
+            must_hold="every run ends, none by its infrastructure; nothing is lost or doubled",
+            run=kills.run_children,
+            summarize=kills.summarize,
+            format=kills.format_table,
+            add_arguments=kills.add_arguments,
         ),
         Scenario(
             name="soak",
