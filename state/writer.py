@@ -213,7 +213,7 @@ class LogWriter:
             group, last = self._gather_requests()
             with self._turn, self.turns:
                 if group:
-                    _answer_callers(group, self._append_group(group, self._append_unlocked))
+                    self._commit_group(group)
                 self._save_periodically()
 
     def _gather_requests(self) -> tuple[list[AppendRequest], bool]:
@@ -232,6 +232,9 @@ class LogWriter:
                 request = self._queue.get_nowait()
             return group, True
         return group, False
+
+    def _commit_group(self, group: Sequence[AppendRequest]) -> None:
+        _answer_callers(group, self._append_group(group, self._append_unlocked))
 
     def _append_group(
         self,

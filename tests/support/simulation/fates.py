@@ -132,6 +132,10 @@ def _operational_error(code: int) -> sqlite3.OperationalError:
 class SteppedWriter(writer.LogWriter):
     """The log's writer as a part of the event loop: when it takes its turns is drawn."""
 
+    def commit_alone(self, request: writer.AppendRequest) -> bool:
+        """Leave every append to the writer's turns, which the seed decides."""
+        return False
+
     def __init__(
         self, appender: Appender, layout: HomeLayout, fates: Fates, looked: Callable[[Appender], None]
     ) -> None:
