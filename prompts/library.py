@@ -115,6 +115,24 @@ class PromptSet:
             for block in self.role_blocks(role, target)
         )
 
+    def pack_blocks(self, target: str) -> dict[str, PromptBlock]:
+        """Return the blocks of a target's pack by name, with the target's words filled in.
+
+        Raises:
+            RenderError: no such target.
+        """
+        _require_known(target, dict.fromkeys(self.manifest.targets), "target")
+        pack = self.manifest.pack_of(target)
+        paths = {
+            name: path.replace(manifest.TARGET_PLACEHOLDER, target) for name, path in pack.blocks.items()
+        }
+        return {
+            name: PromptBlock(
+                path, template.fill_words(self.files[path], pack.words), self._text_lifetime(path)
+            )
+            for name, path in paths.items()
+        }
+
     def list_sections(self, kind: FileKind, target: str) -> tuple[PromptSection, ...]:
         """Return the sections of a kind for a target, in the order of the manifest."""
         return tuple(

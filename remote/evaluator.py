@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from state.model import Digest, Evaluation, EvaluationHost, EvaluationRequest, PredictedLatency, ProblemRef
+from state.model import (
+    Digest,
+    Evaluation,
+    EvaluationHost,
+    EvaluationRequest,
+    KernelExplanation,
+    PredictedLatency,
+    ProblemRef,
+)
+
+if TYPE_CHECKING:
+    from remote.judge.job import JudgeOutcome
 
 
 class BlobReader(Protocol):
@@ -55,6 +66,32 @@ class PredictionRequest:
     toolchain: str
     dims: Mapping[str, int] | None = None
     canonical: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExplanationRequest:
+    """Asks why a kernel takes the time it is predicted to take, on `topics` of the target's `ToolParts`."""
+
+    author: str
+    source: Digest
+    problem: ProblemRef
+    size: str
+    target: str
+    topics: tuple[str, ...]
+
+
+class Explainer(Protocol):
+    """Checks and explains kernels by their programs alone, for tools of models and people."""
+
+    async def explain(
+        self, request: ExplanationRequest, blobs: BlobReader, /
+    ) -> KernelExplanation | JudgeOutcome:
+        """Return the explanation, or the outcome for a kernel that is refused before its outputs are judged.
+
+        Raises:
+            InfrastructureError: the kernel could not be traced or timed, through no fault of its own.
+        """
+        ...
 
 
 class Evaluator(Protocol):

@@ -19,12 +19,12 @@ from remote.evaluation_context import (
     select_input_sets,
     tracer_failure,
 )
-from remote.evaluator import BlobReader, EvaluationAnswer, PredictionRequest
-from remote.judge.job import JudgeOutcome, TimelineJob
+from remote.evaluator import BlobReader, EvaluationAnswer, ExplanationRequest, PredictionRequest
+from remote.judge.job import ExplainJob, JudgeOutcome, TimelineJob
 from remote.judge_service import JudgeService
 from remote.predictions import KernelPredictor
 from remote.tracing import load_tracer
-from state.model import EvaluationRequest, PredictedLatency
+from state.model import EvaluationRequest, KernelExplanation, PredictedLatency
 
 
 class LocalEvaluator:
@@ -91,6 +91,42 @@ class LocalEvaluator:
                 TimelineJob(target=request.target, constants=self.judge.constants_of(request.target)),
                 result.answer,
             )
+
+    async def explain(
+        self, request: ExplanationRequest, blobs: BlobReader, /
+    ) -> KernelExplanation | JudgeOutcome:
+        """Check one kernel's program against the rules, and explain its predicted latency.
+
+        Raises:
+            InfrastructureError: the kernel could not be traced or timed.
+        """
+        judged = EvaluationRequest(
+            candidate="explained",
+            author=request.author,
+            source=request.source,
+            problem=request.problem,
+            size=request.size,
+            target=request.target,
+            toolchain=self.toolchain(),
+        )
+        run = begin_evaluation(judged, blobs)
+        refused = lint_kernel(run.source, request.target)
+        if refused is not None:
+            return refused
+        self.judge.require_trusted(request.author)
+        async with self.judge.slots:
+            result = await self.judge.trace_kernel(run)
+            refused = tracer_failure(result)
+            if refused is not None:
+                return refused
+            job = ExplainJob(
+                spec=run.problem.spec,
+                size=request.size,
+                target=request.target,
+                source=run.source.decode(errors="replace"),
+                topics=request.topics,
+            )
+            return await self.judge.workers.explain_program(job, result.answer)
 
     async def aclose(self) -> None:
         """Kill every worker."""

@@ -22,6 +22,8 @@ from remote.judge.job import (
     CheckReply,
     DigestJob,
     DigestReply,
+    ExplainJob,
+    ExplainReply,
     FailureReply,
     GrepJob,
     GrepReply,
@@ -39,7 +41,7 @@ from remote.judge.job import (
     TimelineReply,
 )
 from remote.processes import kill_process, start_process
-from state.model import PredictedLatency
+from state.model import KernelExplanation, PredictedLatency
 
 _MESSAGE_LIMIT_BYTES = 1 << 20
 _REPLIES: TypeAdapter[Reply] = TypeAdapter(Reply)
@@ -134,6 +136,14 @@ class WorkerPool:
         if isinstance(result, str):
             return result.encode()
         raise NoTimelineError(result.message)
+
+    async def explain_program(self, job: ExplainJob, reply: bytes) -> KernelExplanation | JudgeOutcome:
+        """Have a worker explain a tracer's program; an outcome says which rule the program breaks.
+
+        Raises:
+            InfrastructureError: worker_deadline, worker_died, worker_failed.
+        """
+        return (await self._send_job(job, ExplainReply, reply)).result
 
     async def _send_job(self, job: Job, expected: type[R], payload: bytes = b"") -> R:
         """Have a worker do one job; return its reply of the expected type.

@@ -22,6 +22,7 @@ from remote.judge.job import (
     CheckReply,
     DigestJob,
     DigestReply,
+    ExplainJob,
     FailureReply,
     GrepJob,
     GrepReply,
@@ -79,6 +80,8 @@ def _perform_job(job: Job, payload: bytes, inputs: InputCache) -> Reply:
             return LintReply(readings=tuple(load_judge(job.target).read_sources(job)))
         case TimelineJob():
             return load_judge(job.target).render_timeline(job, payload)
+        case ExplainJob():
+            return load_judge(job.target).explain_program(job, payload, inputs)
         case CheckJob():
             return CheckReply(refusal=load_judge(job.target).find_refusal(job, payload, inputs))
         case DigestJob():

@@ -302,6 +302,31 @@ class HostParts:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleText:
+    """A rule that kernels of a target can break: its stable code, what it says, and what usually helps."""
+
+    code: str
+    says: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolParts:
+    """What a target adds to the tools of models and coding agents (`agent_core.tools`).
+
+    `topics` are what its judge can explain about a kernel that is not judged, each with what it tells; empty
+    if it cannot. `what_if` is the one that predicts under assumptions. `rewriter`, imported by
+    `agent_core.tools.rewriting`: `create() -> Rewriter`. `rules`: a function without arguments that returns
+    the `RuleText`s, for `lookup`.
+    """
+
+    topics: Mapping[str, str] = field(default_factory=dict)
+    what_if: str | None = None
+    rewriter: str | None = None
+    rules: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """The modules of a target's parts, as `"package.module:attribute"`; None where it has none.
 
@@ -322,6 +347,7 @@ class Parts:
     translator: str | None = None
     calibrator: str | None = None
     judge: str | None = None
+    tools: ToolParts = field(default_factory=ToolParts)
 
 
 def import_part(name: str) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from nki_sim.cli import report_text
-from nki_sim.cli.report_text import Report
+from nki_sim.cli.report_text import KernelText, Report
 from nki_sim.timing.units import format_size, format_time
 
 WIDTH = 80
@@ -36,16 +36,14 @@ def format_profile(report: Report, source: Path | None) -> Iterator[str]:
     if not report["explanation"]:
         yield from report_text.format_report(report, source)
         return
-    for part in (
-        _format_head,
-        _format_engines,
-        _format_path,
-        _format_memory,
-        _format_traffic,
-        _format_what_ifs,
-    ):
-        for line in part(report, source):
-            yield from fit_line(line)
+    for topic in PROFILE_TOPICS:
+        yield from format_topic(topic, report, source)
+
+
+def format_topic(topic: str, report: Report, source: KernelText) -> Iterator[str]:
+    """The lines of one of `PROFILE_TOPICS`, for a kernel that breaks no rule."""
+    for line in PROFILE_TOPICS[topic](report, source):
+        yield from fit_line(line)
 
 
 def fit_line(line: str) -> Iterator[str]:
@@ -58,7 +56,7 @@ def fit_line(line: str) -> Iterator[str]:
         yield from textwrap.wrap(line, WIDTH, subsequent_indent=" " * 6, drop_whitespace=True) or [""]
 
 
-def _format_head(report: Report, source: Path | None) -> Iterable[str]:
+def _format_head(report: Report, source: KernelText) -> Iterable[str]:
     predicted, why = report["predicted"], report["explanation"]
     roof, latency = why["roofline"], why["latency_ms"]
     yield (
@@ -99,7 +97,7 @@ def describe_bottleneck(bottleneck: str) -> str:
     return _CLASSES.get(bottleneck, f"{bottleneck}-bound")
 
 
-def _format_engines(report: Report, source: Path | None) -> Iterable[str]:
+def _format_engines(report: Report, source: KernelText) -> Iterable[str]:
     why = report["explanation"]
     latency, several = why["latency_ms"], len({track["core"] for track in why["tracks"]}) > 1
     yield ""
@@ -138,7 +136,7 @@ def latency_shares(track: Report, overhead_ms: float, latency_ms: float) -> list
     return [busy, *sorted((item for item in others if item[1]), key=lambda item: -item[1])]
 
 
-def _format_path(report: Report, source: Path | None) -> Iterable[str]:
+def _format_path(report: Report, source: KernelText) -> Iterable[str]:
     why = report["explanation"]
     parts, latency = why["critical_path"], why["latency_ms"]
     yield ""
@@ -157,7 +155,7 @@ def _format_path(report: Report, source: Path | None) -> Iterable[str]:
     yield f"  Of all this {format_time(waited, latency)} is latency of semaphores and DMA."
 
 
-def _format_memory(report: Report, source: Path | None) -> Iterable[str]:
+def _format_memory(report: Report, source: KernelText) -> Iterable[str]:
     uses: dict[str, Any] = {}
     for use in report["explanation"]["occupancy"]:
         uses[use["memory"]] = max(uses.get(use["memory"], use), use, key=lambda item: item["peak"])
@@ -172,7 +170,7 @@ def _format_memory(report: Report, source: Path | None) -> Iterable[str]:
         )
 
 
-def _format_traffic(report: Report, source: Path | None) -> Iterable[str]:
+def _format_traffic(report: Report, source: KernelText) -> Iterable[str]:
     counters = report["counters"]
     read, written, saved, reloaded = (format_size(counters[name]) for name in _MOVED)
     spills = counters["spill_save_bytes"] or counters["spill_reload_bytes"]
@@ -185,7 +183,7 @@ def _format_traffic(report: Report, source: Path | None) -> Iterable[str]:
         yield f"     {item['name'] or 'a tile'} of line {item['line']}: {moved}{needed}"
 
 
-def _format_what_ifs(report: Report, source: Path | None) -> Iterable[str]:
+def _format_what_ifs(report: Report, source: KernelText) -> Iterable[str]:
     if not report["what_ifs"]:
         return
     shown, latency = report["what_ifs"][:_WHAT_IF_ROWS], report["explanation"]["latency_ms"]
@@ -194,3 +192,14 @@ def _format_what_ifs(report: Report, source: Path | None) -> Iterable[str]:
         f"{item['assumption']}: {format_time(item['latency_ms'], latency)} ({-item['saved_percent']:+.0f} %)"
         for item in shown
     )
+
+
+PROFILE_TOPICS: Mapping[str, Callable[[Report, KernelText], Iterable[str]]] = {
+    "summary": _format_head,
+    "engines": _format_engines,
+    "critical_path": _format_path,
+    "memory": _format_memory,
+    "traffic": _format_traffic,
+    "what_if": _format_what_ifs,
+}
+"""The parts of a profile, in the order in which people see them."""

@@ -118,12 +118,17 @@ def format_finding(fields: Report, source: Path | None) -> list[str]:
     return made
 
 
-def read_source_line(path: Path | None, line: int) -> str:
-    """Return one line of the kernel's file without its indentation; empty if there is none."""
+KernelText = Path | str | None
+"""Where lines are quoted from: the kernel's file, or its text; None quotes nothing."""
+
+
+def read_source_line(source: KernelText, line: int) -> str:
+    """Return one line of the kernel without its indentation; empty if there is none."""
     try:
-        found = path.read_text(encoding="utf-8").splitlines() if path is not None else []
+        text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source or ""
     except (OSError, UnicodeDecodeError):
         return ""
+    found = text.splitlines()
     return found[line - 1].strip() if 0 < line <= len(found) else ""
 
 

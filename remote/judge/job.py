@@ -12,6 +12,7 @@ from state.model import (
     ErrorInfo,
     FormulaIdentity,
     FrozenModel,
+    KernelExplanation,
     NumericalStability,
     PredictedLatency,
     Verdict,
@@ -113,6 +114,20 @@ class TimelineJob(FrozenModel):
     constants: dict[str, ConstantValue] = Field(default_factory=dict)
 
 
+class ExplainJob(FrozenModel):
+    """Asks whether the program in a tracer's reply keeps the rules, and why it takes the time it takes.
+
+    `topics` are those of the target's `ToolParts` to be explained.
+    """
+
+    type: Literal["explain"] = "explain"
+    spec: ProblemSpec
+    size: str
+    target: str
+    source: str
+    topics: tuple[str, ...]
+
+
 class CheckJob(FrozenModel):
     """Asks whether a tracer's program breaks a rule, before a host runs it."""
 
@@ -141,7 +156,7 @@ class GrepJob(FrozenModel):
 
 
 Job: TypeAlias = Annotated[
-    JudgeJob | PredictJob | LintJob | TimelineJob | CheckJob | DigestJob | GrepJob,
+    JudgeJob | PredictJob | LintJob | TimelineJob | ExplainJob | CheckJob | DigestJob | GrepJob,
     Field(discriminator="type"),
 ]
 """What a worker can be asked."""
@@ -197,6 +212,13 @@ class TimelineReply(FrozenModel):
     result: str | ErrorInfo
 
 
+class ExplainReply(FrozenModel):
+    """Answers an `ExplainJob`: the explanation, or the outcome for a program that breaks a rule."""
+
+    type: Literal["explain"] = "explain"
+    result: KernelExplanation | JudgeOutcome
+
+
 class CheckReply(FrozenModel):
     """Answers a `CheckJob`: the outcome for a program that breaks a rule, None for the others."""
 
@@ -230,6 +252,7 @@ Reply: TypeAlias = Annotated[
     | PredictReply
     | LintReply
     | TimelineReply
+    | ExplainReply
     | CheckReply
     | DigestReply
     | GrepReply

@@ -8,6 +8,8 @@ from typing import Protocol, cast
 from remote.judge.input_cache import InputCache
 from remote.judge.job import (
     CheckJob,
+    ExplainJob,
+    ExplainReply,
     JudgeJob,
     JudgeOutcome,
     LintJob,
@@ -47,6 +49,10 @@ class ProgramJudge(Protocol):
 
     def render_timeline(self, job: TimelineJob, reply: bytes) -> TimelineReply:
         """Return the predicted run of a program as Chrome trace events, or why there is none."""
+        ...
+
+    def explain_program(self, job: ExplainJob, reply: bytes, inputs: InputCache) -> ExplainReply:
+        """Explain a program's predicted latency; the outcome instead if the program breaks a rule."""
         ...
 
 

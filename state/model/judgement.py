@@ -206,6 +206,22 @@ class PredictedLatency(FrozenModel):
     canonical: CanonicalKernel | None = None
 
 
+class KernelExplanation(FrozenModel):
+    """Why a kernel that keeps all rules takes its predicted latency; whether it is right is not judged.
+
+    `error` says why the model cannot time it. `topics` are texts for people and models, by the names of the
+    target's topics.
+    """
+
+    latency_ms: PositiveMs | None = None
+    lo_ms: PositiveMs | None = None
+    hi_ms: PositiveMs | None = None
+    instructions: int = Field(default=0, ge=0)
+    bottleneck: str | None = None
+    error: ErrorInfo | None = None
+    topics: dict[str, str] = Field(default_factory=dict)
+
+
 class ProblemRef(FrozenModel):
     """A problem as a run holds it: its name, the digest of all its files, and the files as blobs."""
 

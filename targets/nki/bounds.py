@@ -62,8 +62,13 @@ class PhysicalBound:
 
 def tight_bound_ms(work: ProblemWork, target: str) -> float:
     """Return the least latency that the performance model can predict for the work, in milliseconds."""
+    return tight_bound(minimal_work(work), targets.load(target))
+
+
+def minimal_work(work: ProblemWork) -> MinimalWork:
+    """Return a problem's work in the simulator's terms, done in the fastest known way."""
     passes = fewest_product_passes(work)
-    least = MinimalWork(
+    return MinimalWork(
         read_bytes=work.read_bytes,
         write_bytes=work.write_bytes,
         matmul_flops=passes * work.matmul_flops,
@@ -73,7 +78,6 @@ def tight_bound_ms(work: ProblemWork, target: str) -> float:
         # Output that no engine computes may be a copy.
         copied_bytes=max(0, work.write_bytes - 4 * work.elementwise_elements),
     )
-    return tight_bound(least, targets.load(target))
 
 
 def physical_bound(work: ProblemWork, target: str) -> PhysicalBound:

@@ -21,6 +21,7 @@ from targets.base import (
     PublishedGain,
     RooflineCounters,
     Technique,
+    ToolParts,
 )
 from targets.nki.language import NKI, NkiLanguage
 
@@ -108,6 +109,20 @@ HOSTS = HostParts(
     instances={"trn1": "trn1", "inf2": "trn1", "trn2": "trn2"},
 )
 
+TOOLS = ToolParts(
+    topics={
+        "summary": "latency, bottleneck, bounds, transfers, tiles that make iterations wait",
+        "engines": "how busy each engine is, and what it waits for",
+        "critical_path": "the source lines that the latency consists of",
+        "memory": "peak use of SBUF and PSUM, and which tiles hold it",
+        "traffic": "bytes between HBM and the chip, and what spills",
+        "what_if": "the latency if an engine, the DMA or all waits for results cost nothing",
+    },
+    what_if="what_if",
+    rewriter="targets.nki.tool_parts",
+    rules="targets.nki.tool_parts:list_rule_texts",
+)
+
 PARTS = Parts(
     proposers={
         "builtin": ProposerEntry("targets.nki.rewrites", looks_ahead=True),
@@ -121,6 +136,7 @@ PARTS = Parts(
     calibrator="targets.nki.calibration.calibrator",
     tracer="targets.nki.tracer:NkiTracer",
     judge="targets.nki.judge:NkiJudge",
+    tools=TOOLS,
 )
 
 

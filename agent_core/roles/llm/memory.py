@@ -90,7 +90,7 @@ def render_reflections(context: LearningContext, bottleneck: str | None, now: in
 def render_attempts(context: LearningContext, parent: str) -> PromptItems:
     """Return what was tried on a kernel, newest first."""
     found = [one for one in context.attempts if one.parent == parent]
-    return PromptItems(tuple(_render_attempt(one) for one in reversed(found)), "(nothing)")
+    return PromptItems(tuple(render_attempt(one) for one in reversed(found)), "(nothing)")
 
 
 def _render_experience(one: Experience) -> str:
@@ -146,7 +146,8 @@ def _render_reflection(note: Reflection) -> str:
     )
 
 
-def _render_attempt(one: Attempt) -> str:
+def render_attempt(one: Attempt) -> str:
+    """Return one line about a try: its technique, its site and what came of it."""
     return f"- `{single_line(one.technique)}` at {single_line(one.site, 160)}: {_render_result(one)}"
 
 

@@ -41,6 +41,11 @@ def render_profile(
     )
 
 
+def describe_profile_lines(profile: Mapping[str, Any], source: str) -> list[str]:
+    """Return where a kernel's time goes: busy parts of the device, then the costliest source lines."""
+    return [*_busy_lines(profile), *_source_lines(profile, source)] if profile else []
+
+
 def counter_names(profile: Mapping[str, Any]) -> frozenset[str]:
     """Return the counters that a prediction may name."""
     return frozenset(profile_counters(profile)) | {"latency_ms"}

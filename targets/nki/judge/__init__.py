@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from remote.judge.input_cache import InputCache
     from remote.judge.job import (
         CheckJob,
+        ExplainJob,
+        ExplainReply,
         JudgeJob,
         JudgeOutcome,
         LintJob,
@@ -55,3 +57,9 @@ class NkiJudge:
         from targets.nki.judge.timelines import predict_timeline
 
         return predict_timeline(job, reply)
+
+    def explain_program(self, job: ExplainJob, reply: bytes, inputs: InputCache) -> ExplainReply:
+        """Return why the program takes its predicted time, or which rule it breaks."""
+        from targets.nki.judge.explanations import explain_program
+
+        return explain_program(job, reply, inputs)

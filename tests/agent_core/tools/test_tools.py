@@ -1,0 +1,204 @@
+"""Each tool on a real kernel, judged by the simulator; wrong calls are answered and never raised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+
+from agent_core.effects import LearningContext
+from agent_core.roles import RoleError
+from agent_core.tools.answers import MOST_CHARACTERS, MOST_WITH_MORE, ToolOutcome, ToolRefusal, render_outcome
+from agent_core.tools.kernel_tools import CheckAnswer, EvaluateAnswer, KernelRefused
+from agent_core.tools.registry import TOOLS, call_tool, list_tools
+from agent_core.tools.rewrite_tools import ListRewritesAnswer
+from agent_core.tools.workbench import Workbench
+from state.model import Attempt, ErrorInfo, Experience, ExperienceKind, Verdict, digest_of
+from tests.support.tool_bench import simulated_bench
+
+
+@pytest.fixture
+async def bench(tmp_path) -> AsyncIterator[Workbench]:
+    made: AbstractAsyncContextManager[Workbench] = simulated_bench(tmp_path)
+    async with made as found:
+        yield found
+
+
+async def refusal(bench: Workbench, tool: str, **arguments: Any) -> ToolRefusal:
+    outcome = await call_tool(bench, tool, arguments)
+    assert isinstance(outcome.answer, ToolRefusal), outcome
+    assert outcome.end is None
+    return outcome.answer
+
+
+SCALE = {"find": "scale=-1.0", "replace": "scale=1.0"}
+
+
+async def test_the_documented_way_to_a_faster_kernel(bench):
+    """list_rewrites, apply_rewrite, evaluate, submit: without writing a line."""
+    listed = (await call_tool(bench, "list_rewrites", {"source": "v0"})).answer
+    assert isinstance(listed, ListRewritesAnswer)
+    first = listed.rewrites[0]
+    await call_tool(bench, "apply_rewrite", {"source": "v0", "id": first.id, "params": first.params})
+    judged = (await call_tool(bench, "evaluate", {"source": "v1"})).answer
+    assert isinstance(judged, EvaluateAnswer)
+    assert judged.gain > 1
+    end = (await call_tool(bench, "submit", {"source": "v1", "title": "one instruction"})).end
+    assert end is not None
+    assert end.submitted is not None
+    assert (end.submitted.source, end.submitted.title) == (bench.versions[1], "one instruction")
+
+
+async def test_check_names_rule_line_and_hint(bench):
+    edits = [{"find": "nisa.activation(", "replace": "nisa.activate("}]
+    answer = (await call_tool(bench, "check", {"source": "v0", "edits": edits})).answer
+    assert isinstance(answer, KernelRefused)
+    assert answer.error is not None
+    assert answer.error.line is not None
+    assert "nisa.activate(" in answer.line
+    assert "lookup" in answer.next
+
+
+async def test_check_predicts_and_does_not_compare_outputs(bench):
+    wrong = await call_tool(bench, "check", {"source": "v0", "edits": [SCALE]})
+    assert isinstance(wrong.answer, CheckAnswer)
+    assert wrong.answer.explanation.latency_ms is not None
+    assert "evaluate" in wrong.answer.next
+    assert wrong.judged is None
+
+
+async def test_a_wrong_kernel_is_judged_and_cannot_be_submitted(bench):
+    outcome = await call_tool(bench, "submit", {"source": "v0", "edits": [SCALE]})
+    assert isinstance(outcome.answer, KernelRefused)
+    assert outcome.end is None
+    assert outcome.judged is not None
+    assert outcome.judged.evaluation.verdict is Verdict.INCORRECT
+    assert (await refusal(bench, "submit", source="v1")).code == "not_correct"
+    assert (await refusal(bench, "submit", source="v0")).code == "nothing_changed"
+
+
+async def test_profile_and_what_if_tell_topics(bench):
+    told = render_outcome(await call_tool(bench, "profile", {"source": "v0", "detail": "critical_path"}))
+    assert "nisa.reciprocal" in told
+    free = render_outcome(await call_tool(bench, "what_if", {"source": "v0", "change": "dma"}))
+    assert "dma free" in free
+    assert "vector free" not in free
+    assert "critical_path" in (await refusal(bench, "profile", source="v0", detail="speed")).next
+    assert "dma free" in (await refusal(bench, "what_if", source="v0", change="warp")).next
+
+
+async def test_compare_shows_the_change_and_the_gain(bench):
+    edits = [{"find": "TILE_N = 1024", "replace": "TILE_N = 512"}]
+    await call_tool(bench, "evaluate", {"source": "v0", "edits": edits})
+    told = render_outcome(await call_tool(bench, "compare", {"a": "v0", "b": "v1"}))
+    assert "+TILE_N = 512" in told
+    assert "times as fast as v0" in told
+
+
+@pytest.mark.parametrize(
+    ("edits", "code"),
+    [
+        ([{"find": "nowhere", "replace": ""}], "edit_not_found"),
+        ([{"find": "TILE_M", "replace": "TILE"}], "edit_not_unique"),
+        ([{"find": "TILE_N = 1024", "replace": "TILE_N = 1024"}], "edit_changes_nothing"),
+        ([{"old": "a", "new": "b"}], "bad_arguments"),
+    ],
+)
+async def test_an_edit_that_does_not_fit_makes_no_version(bench, edits, code):
+    assert (await refusal(bench, "check", source="v0", edits=edits)).code == code
+    assert len(bench.versions) == 1
+
+
+async def test_a_stale_version_is_named_with_those_there_are(bench):
+    answer = await refusal(bench, "check", source="v7")
+    assert (answer.code, "v0" in answer.next) == ("unknown_version", True)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code", "mends"),
+    [
+        ("evalute", "{}", "unknown_tool", "evaluate"),
+        ("check", "{", "bad_json", "JSON object"),
+        ("check", "[]", "bad_arguments", "source"),
+        ("check", '{"sorce": "v0"}', "bad_arguments", "source"),
+        ("lookup", '{"query": "zzzz"}', "nothing_found", "other words"),
+        ("check", '{"source": ""}', "empty_source", "v0"),
+        (
+            "apply_rewrite",
+            '{"source": "v0", "id": "tile_sise@TILE_N"}',
+            "unknown_rewrite",
+            "tile_size@TILE_N",
+        ),
+        ("recall", '{"query": "hoist"}', "nothing_found", "lookup"),
+        ("history", "", "nothing_found", "recall"),
+    ],
+)
+async def test_a_wrong_call_is_answered_with_what_mends_it(bench, tool, arguments, code, mends):
+    outcome = await call_tool(bench, tool, arguments)
+    assert isinstance(outcome.answer, ToolRefusal)
+    assert outcome.answer.code == code
+    assert mends in render_outcome(outcome)
+
+
+async def test_a_failing_infrastructure_is_no_fault_of_the_kernel(bench, monkeypatch):
+    async def fail(source: str) -> None:
+        raise RoleError(ErrorInfo(code="worker_died", message="the worker died"))
+
+    monkeypatch.setattr(bench.lab, "evaluate", fail)
+    answer = await refusal(bench, "evaluate", source="v0")
+    assert (answer.code, "no fault" in answer.next) == ("worker_died", True)
+
+
+async def test_history_and_recall_read_what_the_run_learnt(tmp_path):
+    tried = Attempt(
+        candidate="r1.b0.p0.k0.f0", parent="r0.b0.p0.k0.f0", technique="hoist", site="i_m", code=None,
+        verdict=Verdict.CORRECT, error=None, speedup=1.25, round=1,
+    )  # fmt: skip
+    learnt = Experience(
+        kind=ExperienceKind.POSITIVE, technique="widen_transfer", slow=digest_of(b"a"), fast=digest_of(b"b"),
+        speedup=1.5, summary="one transfer of 4 KiB a partition instead of four", cites=(),
+    )  # fmt: skip
+    context = LearningContext(memory=(learnt,), reflections=(), attempts=(tried,), credits={})
+    async with simulated_bench(tmp_path, context=context) as bench:
+        assert "1.250 times" in render_outcome(await call_tool(bench, "history", {"query": "hoist"}))
+        assert "4 KiB" in render_outcome(await call_tool(bench, "recall", {"query": "transfer partition"}))
+        assert (await refusal(bench, "history", query="peel")).code == "nothing_found"
+
+
+async def test_answers_are_short_unless_more_is_asked_for(bench):
+    calls = [
+        ("lookup", {"query": "transfer"}), ("check", {"source": "v0"}), ("evaluate", {"source": "v0"}),
+        ("profile", {"source": "v0"}), ("list_rewrites", {"source": "v0"}),
+    ]  # fmt: skip
+    for tool, arguments in calls:
+        short = render_outcome(await call_tool(bench, tool, arguments))
+        long = render_outcome(await call_tool(bench, tool, {**arguments, "more": True}), more=True)
+        assert len(short) <= MOST_CHARACTERS + 400, tool
+        assert len(long) <= MOST_WITH_MORE + 400, tool
+
+
+def test_a_cut_answer_says_so():
+    answer = ToolRefusal(code="x", message="line\n" * 2000, next="go on")
+    assert "more: true" in render_outcome(ToolOutcome(answer))
+
+
+def test_schemas_are_json_and_describe_every_argument():
+    for tool in TOOLS.values():
+        schema = json.loads(json.dumps(tool.schema))
+        assert schema["additionalProperties"] is False
+        assert all(one.get("description") for one in schema["properties"].values()), tool.name
+        assert tool.answer.model_json_schema()["type"] == "object"
+
+
+def test_a_target_offers_the_tools_that_it_has_parts_for(monkeypatch):
+    from targets import registry
+    from tests.support.toy_target import ToyTarget
+
+    monkeypatch.setitem(registry._MODULES, "toy", "tests.support.toy_target")
+    assert [tool.name for tool in list_tools("trn2")] == list(TOOLS)
+    assert isinstance(registry.load_target("toy"), ToyTarget)
+    offered = {tool.name for tool in list_tools("toy")}
+    assert offered == set(TOOLS) - {"check", "profile", "what_if", "list_rewrites", "apply_rewrite"}
