@@ -2,24 +2,36 @@
 
 The guide is the system prompt, the case is the only message. A cached part ends with a breakpoint. The
 service allows four; if there are more, the last four are used, because their prefixes are the longest. No
-temperature is sent, because today's models accept none. The SDK's `messages.create` is not used, because it
-raises Python warnings for models that will be retired.
+temperature is sent, because today's models accept none. Where there are tools, the model may think between
+calls; its blocks are sent back unchanged, as the service requires. The SDK's `messages.create` is not used,
+because it raises Python warnings for models that will be retired.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_core.providers.completion import CompletionRequest, PromptPart, Tokens
+from agent_core.providers.completion import (
+    CompletionRequest,
+    ModelTurn,
+    NativeAnswer,
+    PromptPart,
+    Tokens,
+    ToolCall,
+)
 from agent_core.providers.event_fields import get_count, get_table, get_text
 from agent_core.providers.failures import FailureKind
-from agent_core.providers.http_provider import HttpProvider, OptionalField, PartialAnswer
+from agent_core.providers.http_provider import TOOLS_FIELD, HttpProvider, OptionalField, PartialAnswer
 
 if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings
 
+FORMAT = "anthropic"
 MOST_BREAKPOINTS = 4
+MOVING_BREAKPOINTS = 2
+"""Breakpoints that move with a dialogue: where the last request ended, and where this one does."""
 
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
@@ -41,7 +53,12 @@ class AnthropicProvider(HttpProvider):
         "tool_use": FailureKind.INVALID,
         "pause_turn": FailureKind.INVALID,
     }
-    optional: ClassVar[Mapping[str, OptionalField]] = {"output_config": OptionalField("effort")}
+    calling: ClassVar[frozenset[str]] = frozenset({"tool_use", "pause_turn"})
+    optional: ClassVar[Mapping[str, OptionalField]] = {
+        "output_config": OptionalField("effort"),
+        "thinking": OptionalField("thinking"),
+        TOOLS_FIELD: OptionalField(TOOLS_FIELD),
+    }
 
     def __init__(self, name: str, settings: EndpointSettings) -> None:
         import anthropic
@@ -62,11 +79,17 @@ class AnthropicProvider(HttpProvider):
         body: dict[str, Any] = {
             "model": request.model,
             "max_tokens": request.max_output_tokens,
-            "messages": [{"role": "user", "content": case}],
+            "messages": [{"role": "user", "content": case}, *_dialogue_messages(request)],
             "stream": True,
         }
         if guide:
             body["system"] = guide
+        if request.tools:
+            body["tools"] = [
+                {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+                for tool in request.tools
+            ]
+            body["thinking"] = {"type": "adaptive"}  # also between calls
         if request.effort is not None:
             body["output_config"] = {"effort": request.effort}
         return body
@@ -88,9 +111,16 @@ class AnthropicProvider(HttpProvider):
                 answer.model = get_text(message, "model")
                 answer.tokens = _merge_tokens(get_table(message, "usage"), answer.tokens)
             case "content_block_start":
-                answer.text.append(get_text(get_table(event, "content_block"), "text") or "")
+                block = get_table(event, "content_block")
+                answer.items[get_count(event, "index") or 0] = dict(block)
+                answer.text.append(get_text(block, "text") or "")
             case "content_block_delta":
-                answer.text.append(get_text(get_table(event, "delta"), "text") or "")
+                delta = get_table(event, "delta")
+                item = answer.items.setdefault(get_count(event, "index") or 0, {})
+                for name, value in delta.items():
+                    if name != "type" and isinstance(value, str):
+                        item[name] = (get_text(item, name) or "") + value
+                answer.text.append(get_text(delta, "text") or "")
             case "message_delta":
                 delta = get_table(event, "delta")
                 answer.stop_reason = get_text(delta, "stop_reason") or answer.stop_reason
@@ -99,6 +129,22 @@ class AnthropicProvider(HttpProvider):
                     answer.refusal = get_text(details, "explanation") or get_text(details, "category") or ""
                 answer.tokens = _merge_tokens(get_table(event, "usage"), answer.tokens)
 
+    def read_calls(self, answer: PartialAnswer) -> tuple[ToolCall, ...]:
+        return tuple(
+            ToolCall(
+                id=get_text(item, "id") or f"call_{number}",
+                name=get_text(item, "name") or "",
+                arguments=_arguments_of(item),
+            )
+            for number, item in sorted(answer.items.items())
+            if item.get("type") == "tool_use"
+        )
+
+    def native_answer(self, answer: PartialAnswer) -> NativeAnswer | None:
+        items = [_finish_item(item) for _, item in sorted(answer.items.items())]
+        kept = [item for item in items if item.get("type") != "text" or str(item.get("text")).strip()]
+        return NativeAnswer(format=FORMAT, items=tuple(kept)) if kept else None
+
     def note_uncounted(self, model: str) -> None:
         """Do nothing: this format always counts tokens, so an answer without counts was cut off."""
 
@@ -106,11 +152,59 @@ class AnthropicProvider(HttpProvider):
         await self._sdk.close()
 
 
+def _arguments_of(item: Mapping[str, Any]) -> str:
+    """Return the arguments of a call, as they were streamed piece by piece or given whole."""
+    streamed = get_text(item, "partial_json")
+    return streamed if streamed is not None else json.dumps(item.get("input") or {})
+
+
+def _finish_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an item as the service takes it back; arguments that are no JSON object come back empty."""
+    kept = {name: value for name, value in item.items() if name != "partial_json"}
+    if item.get("type") == "tool_use":
+        try:
+            found = json.loads(_arguments_of(item) or "{}")
+        except json.JSONDecodeError:
+            found = {}
+        kept["input"] = found if isinstance(found, dict) else {}
+    return kept
+
+
+def _dialogue_messages(request: CompletionRequest) -> list[dict[str, Any]]:
+    """Return the messages after the first one; the last two that a user sends end a cached prefix."""
+    messages: list[dict[str, Any]] = []
+    for number, step in enumerate(request.dialogue):
+        messages.append({"role": "assistant", "content": _answer_blocks(step.answer)})
+        blocks: list[dict[str, Any]] = [
+            {"type": "tool_result", "tool_use_id": one.id, "content": one.text, "is_error": one.is_error}
+            for one in step.results
+        ]
+        blocks += [{"type": "text", "text": step.note}] if step.note else []
+        if blocks and len(request.dialogue) - number <= MOVING_BREAKPOINTS:
+            blocks[-1]["cache_control"] = {"type": "ephemeral"}
+        if blocks:
+            messages.append({"role": "user", "content": blocks})
+    return messages
+
+
+def _answer_blocks(answer: ModelTurn) -> list[dict[str, Any]]:
+    """Return an answer's own blocks, thinking included; of another format, its text and calls."""
+    own = answer.native_items(FORMAT)
+    if own is not None:
+        return own
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": answer.text}] if answer.text.strip() else []
+    for call in answer.calls:
+        item = {"type": "tool_use", "id": call.id, "name": call.name, "partial_json": call.arguments}
+        blocks.append(_finish_item(item))
+    return blocks or [{"type": "text", "text": "(nothing)"}]
+
+
 def _prompt_blocks(request: CompletionRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return guide and case as the service's blocks, with breakpoints. The service forbids blank texts."""
     guide, case = ([part for part in parts if part.text.strip()] for parts in (request.guide, request.case))
     cached = [part for part in (*guide, *case) if part.cached]
-    marked = {id(part) for part in cached[-MOST_BREAKPOINTS:]}
+    free = MOST_BREAKPOINTS - min(MOVING_BREAKPOINTS, len(request.dialogue))
+    marked = {id(part) for part in cached[-free:]}
     return _text_blocks(guide, marked), _text_blocks(case, marked)
 
 

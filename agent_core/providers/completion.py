@@ -5,22 +5,28 @@ Input tokens always include those read from a cache; counts of endpoints that se
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from state.model import FrozenModel, Tokens
 
 __all__ = [
     "Completion",
     "CompletionRequest",
+    "DialogueStep",
     "Effort",
+    "ModelTurn",
+    "NativeAnswer",
     "ObserveLimits",
     "PromptPart",
     "Provider",
     "RateLimits",
     "Tokens",
+    "ToolCall",
+    "ToolDefinition",
+    "ToolResult",
 ]
 
 Effort = Literal["low", "medium", "high"]
@@ -34,14 +40,89 @@ class PromptPart(FrozenModel):
     cached: bool = False
 
 
+def _is_empty(value: object) -> bool:
+    return not value
+
+
+class ToolDefinition(FrozenModel):
+    """A tool that a model may call; `parameters` is the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+
+
+class ToolCall(FrozenModel):
+    """One call of a tool in an answer; `arguments` is the JSON as the model wrote it, valid or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ToolResult(FrozenModel):
+    """What came of the call with this id."""
+
+    id: str
+    text: str
+    is_error: bool = False
+
+
+class NativeAnswer(FrozenModel):
+    """An answer in a wire format's own items, to be sent back unchanged: thinking, signatures, calls."""
+
+    format: str
+    items: tuple[JsonValue, ...]
+
+
+class ModelTurn(FrozenModel):
+    """One answer of a dialogue. `native` holds what only its own wire format can say."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    native: NativeAnswer | None = None
+    stop_reason: str = ""
+
+    def native_items(self, wire_format: str) -> list[Any] | None:
+        """Return the answer's items in a wire format; None if it came in another one."""
+        return list(self.native.items) if self.native and self.native.format == wire_format else None
+
+
+class DialogueStep(FrozenModel):
+    """An answer and what it was told next: the results of its calls, in order, and a note.
+
+    Without results and note, the model paused and goes on.
+    """
+
+    answer: ModelTurn
+    results: tuple[ToolResult, ...] = ()
+    note: str = ""
+
+
 class CompletionRequest(FrozenModel):
-    """One request to one model: `guide` explains the task, `case` is the question."""
+    """One request to one model: `guide` explains the task, `case` is the question.
+
+    `dialogue` is what followed, oldest first. Requests without tools are stored as before there were any.
+    """
 
     model: str
     guide: tuple[PromptPart, ...]
     case: tuple[PromptPart, ...]
     max_output_tokens: int = Field(ge=1)
     effort: Effort | None = None
+    tools: tuple[ToolDefinition, ...] = Field(default=(), exclude_if=_is_empty)
+    dialogue: tuple[DialogueStep, ...] = Field(default=(), exclude_if=_is_empty)
+
+    def texts(self) -> Iterator[str]:
+        """Yield all that is sent, as text: what is counted, and what must not be quoted in a log."""
+        yield from (part.text for part in (*self.guide, *self.case))
+        yield from (tool.model_dump_json() for tool in self.tools)
+        for step in self.dialogue:
+            native = step.answer.native
+            yield step.answer.text if native is None else native.model_dump_json()
+            yield from (call.model_dump_json() for call in step.answer.calls)
+            yield from (one.model_dump_json() for one in step.results)
+            yield step.note
 
 
 class Completion(FrozenModel):
@@ -52,6 +133,13 @@ class Completion(FrozenModel):
     stop_reason: str
     tokens: Tokens
     request_id: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    native: NativeAnswer | None = None
+
+    @property
+    def turn(self) -> ModelTurn:
+        """The answer as a turn of a dialogue."""
+        return ModelTurn(text=self.text, calls=self.calls, native=self.native, stop_reason=self.stop_reason)
 
 
 class RateLimits(FrozenModel):

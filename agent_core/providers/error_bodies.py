@@ -164,7 +164,7 @@ def classify_error(status: int, refusal: ErrorBody) -> FailureKind:
 def redact_message(text: str, secrets: Iterable[Secret | None], request: CompletionRequest) -> str:
     """Return a text that may be logged: short, one line, without keys and without the prompt."""
     line = " ".join(redact(text[: 8 * MOST_LETTERS], *secrets).split())
-    prompt = " ".join(" ".join(part.text for part in (*request.guide, *request.case)).split())
+    prompt = " ".join(" ".join(request.texts()).split())
     kept: list[str] = []
     at = 0
     while at < len(line) and len(kept) <= MOST_LETTERS:

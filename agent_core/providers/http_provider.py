@@ -21,9 +21,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import httpx2
 
-from agent_core.providers import error_bodies, headers
+from agent_core.providers import error_bodies, headers, text_tools
 from agent_core.providers.addresses import is_loopback, public_address, require_allowed
-from agent_core.providers.completion import Completion, CompletionRequest, ObserveLimits, Tokens
+from agent_core.providers.completion import (
+    Completion,
+    CompletionRequest,
+    NativeAnswer,
+    ObserveLimits,
+    Tokens,
+    ToolCall,
+)
 from agent_core.providers.failures import CallError, Failure, FailureKind
 
 if TYPE_CHECKING:
@@ -34,6 +41,9 @@ MOST_BYTES = 64 << 20
 
 TAIL_SECONDS = 2.0
 """How long to wait for the end of a stream (seconds) once the answer is whole."""
+
+TOOLS_FIELD = "tools"
+"""The field of a body that holds the tools, in every format."""
 
 _CUT_SHORT = re.compile(r"length|max|limit")
 """What an unknown stop reason says if the answer was cut off."""
@@ -68,6 +78,8 @@ class PartialAnswer:
     refusal: str | None = None
     events: int = 0
     is_whole: bool = False
+    items: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The items of an answer by place, as its wire format has them; only formats that take tools fill it."""
 
 
 class OptionalField(NamedTuple):
@@ -94,6 +106,8 @@ class HttpProvider(ABC):
     Servers invent reasons of their own. An answer that stopped for one that is not listed is complete if it
     has text, unless the reason speaks of a limit.
     """
+    calling: ClassVar[frozenset[str]] = frozenset()
+    """Stop reasons of an answer that is complete if the request had tools: it calls them, or it paused."""
     optional: ClassVar[Mapping[str, OptionalField]]
     """Fields of a body that some servers reject."""
 
@@ -115,6 +129,18 @@ class HttpProvider(ABC):
     @abstractmethod
     def take_event(self, answer: PartialAnswer, event: Mapping[str, Any]) -> None:
         """Add an event to the answer; a field with a wrong type counts as absent."""
+
+    def read_calls(self, answer: PartialAnswer) -> tuple[ToolCall, ...]:  # noqa: ARG002 - for subclasses
+        """Return the calls in a complete answer."""
+        return ()
+
+    def native_answer(self, answer: PartialAnswer) -> NativeAnswer | None:  # noqa: ARG002 - for subclasses
+        """Return what must be sent back unchanged when the dialogue goes on; None if the text is all."""
+        return None
+
+    def takes_tools(self, model: str) -> bool:
+        """Return whether the model's server took tools so far; others are told of them in words."""
+        return TOOLS_FIELD not in self._not_taken.get(model, ())
 
     @abstractmethod
     def note_uncounted(self, model: str) -> None:
@@ -146,7 +172,7 @@ class HttpProvider(ABC):
         if answer.tokens is None and (fault is None or answer.stop_reason is not None):
             self.note_uncounted(request.model)
         if fault is None or answer.is_whole:
-            fault = self._answer_fault(answer)
+            fault = self._answer_fault(answer, has_tools=bool(request.tools))
         if fault is not None:
             raise CallError(self._make_failure(fault, request, answer, seen)) from None
         return self._make_completion(request, answer, seen)
@@ -161,7 +187,8 @@ class HttpProvider(ABC):
         """
         without = self._not_taken.setdefault(request.model, set())
         while True:
-            body = self.build_body(request)
+            words = request if self.takes_tools(request.model) else text_tools.put_in_words(request)
+            body = self.build_body(words)
             for name in without & body.keys():
                 value = body.pop(name)
                 if (instead := self.optional[name].instead) is not None:
@@ -203,14 +230,14 @@ class HttpProvider(ABC):
         said = refusal.message if refusal.parameter is None else refusal.parameter
         return next((n for n, field in self.optional.items() if n in body and field.word in said), None)
 
-    def _answer_fault(self, answer: PartialAnswer) -> CallFault | None:
+    def _answer_fault(self, answer: PartialAnswer, *, has_tools: bool) -> CallFault | None:
         """Return why the received data is no answer; None if it is one."""
         reason = answer.stop_reason
         if not answer.events:
             return CallFault(FailureKind.SERVER, "what came is no stream of events", began=True)
         if reason is None:
             return CallFault(FailureKind.TRANSPORT, "cut off: it ended without a stop reason", began=True)
-        kind = self._classify_stop(reason, answer)
+        kind = None if has_tools and reason.lower() in self.calling else self._classify_stop(reason, answer)
         if answer.refusal is not None or kind is FailureKind.REFUSED:
             return CallFault(
                 FailureKind.REFUSED, f"the model refused: {answer.refusal or reason}", began=True
@@ -280,8 +307,16 @@ class HttpProvider(ABC):
         assert answer.stop_reason is not None
         assert answer.tokens is not None
         model = answer.model or request.model
+        text = _repair_surrogates("".join(answer.text))
+        calls, native = (), None
+        if request.tools and self.takes_tools(request.model):
+            calls, native = self.read_calls(answer), self.native_answer(answer)
+        if request.tools and not calls:
+            calls = text_tools.parse_calls(text)
         return Completion(
-            text=_repair_surrogates("".join(answer.text)),
+            text=text,
+            calls=calls,
+            native=native,
             model=model if model == request.model else self._loggable_text(model, request),
             stop_reason=self._loggable_text(answer.stop_reason, request),
             tokens=answer.tokens,

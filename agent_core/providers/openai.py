@@ -10,13 +10,14 @@ counted. Prefixes are cached automatically.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 import httpx2
 
-from agent_core.providers.completion import CompletionRequest, PromptPart, Tokens
+from agent_core.providers.completion import CompletionRequest, PromptPart, Tokens, ToolCall
 from agent_core.providers.event_fields import (
     get_count,
     get_first_table,
@@ -25,7 +26,7 @@ from agent_core.providers.event_fields import (
     get_text_or_parts,
 )
 from agent_core.providers.failures import FailureKind
-from agent_core.providers.http_provider import HttpProvider, OptionalField, PartialAnswer
+from agent_core.providers.http_provider import TOOLS_FIELD, HttpProvider, OptionalField, PartialAnswer
 
 if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings
@@ -52,7 +53,9 @@ class OpenAIProvider(HttpProvider):
         "abort": FailureKind.SERVER,
         "error": FailureKind.SERVER,
     }
+    calling: ClassVar[frozenset[str]] = frozenset({"tool_calls", "function_call"})
     optional: ClassVar[Mapping[str, OptionalField]] = {
+        TOOLS_FIELD: OptionalField(TOOLS_FIELD.removesuffix("s")),
         _NEW: OptionalField(_NEW, instead=_OLD),
         _OLD: OptionalField(_OLD, instead=_NEW),
         "reasoning_effort": OptionalField("effort"),
@@ -81,8 +84,13 @@ class OpenAIProvider(HttpProvider):
             _NEW if self._vendor else _OLD: request.max_output_tokens,
             "messages": [
                 {"role": role, "content": joined} for role, parts in roles if (joined := _join_parts(parts))
-            ],
+            ]
+            + _dialogue_messages(request),
         }
+        if request.tools:
+            body["tools"] = [
+                {"type": "function", "function": tool.model_dump(mode="json")} for tool in request.tools
+            ]
         if request.model not in self._unstreamed:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if request.effort is not None:
@@ -112,10 +120,17 @@ class OpenAIProvider(HttpProvider):
         delta = get_table(choice, "delta") or get_table(choice, "message")
         answer.model = get_text(event, "model") or answer.model
         answer.text.append(get_text_or_parts(delta, "content"))
+        _take_calls(answer, delta.get("tool_calls"))
         if refusal := get_text(delta, "refusal"):
             answer.refusal = (answer.refusal or "") + refusal
         answer.stop_reason = get_text(choice, "finish_reason") or answer.stop_reason
         answer.tokens = _read_tokens(get_table(event, "usage")) or answer.tokens
+
+    def read_calls(self, answer: PartialAnswer) -> tuple[ToolCall, ...]:
+        return tuple(
+            ToolCall(id=item["id"] or f"call_{number}", name=item["name"], arguments=item["arguments"])
+            for number, item in sorted(answer.items.items())
+        )
 
     def note_uncounted(self, model: str) -> None:
         if not self._vendor:
@@ -139,6 +154,37 @@ class _WholeResponse:
 
     async def __aiter__(self) -> AsyncIterator[object]:
         yield self.response.json()
+
+
+def _take_calls(answer: PartialAnswer, pieces: object) -> None:
+    """Add pieces of calls to the answer; a piece without a place begins a call of its own."""
+    for piece in pieces if isinstance(pieces, list) else ():
+        if not isinstance(piece, Mapping):
+            continue
+        place = get_count(piece, "index")
+        empty = {"id": "", "name": "", "arguments": ""}
+        item = answer.items.setdefault(len(answer.items) if place is None else place, empty)
+        function = get_table(piece, "function")
+        item["id"] = get_text(piece, "id") or item["id"]
+        item["name"] = get_text(function, "name") or item["name"]
+        arguments = function.get("arguments")
+        item["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments or {})
+
+
+def _dialogue_messages(request: CompletionRequest) -> list[dict[str, Any]]:
+    """Return the messages after the question: answers with their calls, a message for each result, notes."""
+    messages: list[dict[str, Any]] = []
+    for step in request.dialogue:
+        said: dict[str, Any] = {"role": "assistant", "content": step.answer.text or None}
+        if step.answer.calls and request.tools:
+            said["tool_calls"] = [
+                {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.arguments}}
+                for one in step.answer.calls
+            ]
+        messages.append(said)
+        messages += [{"role": "tool", "tool_call_id": one.id, "content": one.text} for one in step.results]
+        messages += [{"role": "user", "content": step.note}] if step.note else []
+    return messages
 
 
 def _join_parts(parts: tuple[PromptPart, ...]) -> str:

@@ -108,7 +108,7 @@ class ScriptedProvider:
 
 def _make_completion(request: CompletionRequest, text: str) -> Completion:
     """Return a text as a completion, with estimated token counts."""
-    texts = [part.text for part in (*request.guide, *request.case)]
+    texts = list(request.texts())
     return Completion(
         text=text,
         model=request.model,

@@ -135,12 +135,12 @@ def bound_tokens(texts: Iterable[str]) -> int:
 
 def bound_request_tokens(request: CompletionRequest) -> int:
     """Return the most input tokens that the request can count as, to reserve budget for it."""
-    return bound_tokens(part.text for part in (*request.guide, *request.case))
+    return bound_tokens(request.texts())
 
 
 def estimate_request_tokens(request: CompletionRequest) -> int:
     """Estimate the request's input tokens, for rate limits."""
-    return sum(estimate_tokens(part.text) for part in (*request.guide, *request.case)) + WRAPPING_TOKENS
+    return sum(map(estimate_tokens, request.texts())) + WRAPPING_TOKENS
 
 
 def _max_bytes(text: str) -> int:

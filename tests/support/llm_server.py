@@ -13,7 +13,7 @@ import contextlib
 import json
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -49,13 +49,22 @@ class Asked:
 
     @property
     def case(self) -> str:
-        content = self.body["messages"][-1]["content"]
+        content = next(m["content"] for m in self.body["messages"] if m["role"] == "user")
         return content if isinstance(content, str) else _join_texts(block["text"] for block in content)
+
+    @property
+    def later(self) -> Sequence[Mapping[str, Any]]:
+        """The messages of the dialogue that followed the question."""
+        begin = (
+            1 if self.vendor == "anthropic" else sum(m["role"] == "system" for m in self.body["messages"]) + 1
+        )
+        return self.body["messages"][begin:]
 
     @property
     def digest(self) -> str:
         """Says which question this is, whatever its format, its bound and its breakpoints."""
-        return _digest(self.model, self.guide, self.case)
+        later = [json.dumps(message, sort_keys=True) for message in self.later]
+        return _digest(self.model, self.guide, self.case, *later)
 
     @property
     def most_tokens(self) -> int:
@@ -72,6 +81,8 @@ class Reply:
     follows, and keeps the connection open; "reset" drops it there. `stop` is the vendor's word; None is that
     of a whole answer. `pause_seconds` is before every event. `cached` and `written` are of the `input`
     tokens. Without `counted`, a stream of OpenAI's form has no counts; with `parts`, its content is a list.
+    `calls` are (tool, arguments as JSON), streamed in two pieces each behind the text; `thinking` is a
+    signed block before it.
     """
 
     text: str = "ok"
@@ -88,6 +99,8 @@ class Reply:
     model: str | None = None
     parts: bool = False
     counted: bool = True
+    calls: Sequence[tuple[str, str]] = ()
+    thinking: str = ""
 
 
 @dataclass(frozen=True)
@@ -281,11 +294,21 @@ async def _stream(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bo
 
 async def _send_whole_answer(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bool:
     """Send an answer in one piece, as whoever does not stream is answered; it ends as it should."""
-    message = {"role": "assistant", "content": _content(said, said.text), "refusal": said.refusal}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": _content(said, said.text),
+        "refusal": said.refusal,
+    }
+    if said.calls:
+        message["tool_calls"] = [
+            {"id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for at, (name, arguments) in enumerate(said.calls)
+        ]
+    stop = said.stop or ("tool_calls" if said.calls else "stop")
     whole = {
         "id": f"chatcmpl-{asked.number}",
         "model": said.model or asked.model,
-        "choices": [{"index": 0, "message": message, "finish_reason": said.stop or "stop"}],
+        "choices": [{"index": 0, "message": message, "finish_reason": stop}],
         "usage": _usage(asked, said),
     }
     return await _send(writer, "openai", 200, json.dumps(whole).encode(), {**_JSON, **said.headers})
@@ -330,7 +353,8 @@ def _anthropic(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
         "cache_creation_input_tokens": said.written,
     }
     message = {"model": said.model or asked.model, "usage": {**usage, "output_tokens": 1}}
-    stop = said.stop or ("refusal" if said.refusal is not None else "end_turn")
+    usual = "tool_use" if said.calls else "end_turn"
+    stop = said.stop or ("refusal" if said.refusal is not None else usual)
     delta: dict[str, Any] = {"stop_reason": None if said.ending == "no_stop" else stop}
     if said.refusal is not None:
         delta["stop_details"] = {"type": "refusal", "category": None, "explanation": said.refusal}
@@ -339,15 +363,20 @@ def _anthropic(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
         message.pop("usage")
         ending.pop("usage")
     half = len(said.text) // 2
-    block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-    stopped = {"type": "content_block_stop", "index": 0}
+    at = int(bool(said.thinking))
+    block = {"type": "content_block_start", "index": at, "content_block": {"type": "text", "text": ""}}
+    stopped = {"type": "content_block_stop", "index": at}
     before = [
         {"type": "message_start", "message": message},
+        *(_thinking_events(said.thinking) if said.thinking else ()),
         block,
         {"type": "ping"},
-        _text_delta(said.text[:half]),
+        _text_delta(said.text[:half], at),
     ]
-    after = [_text_delta(said.text[half:]), stopped, ending, {"type": "message_stop"}]
+    called = [
+        event for number, call in enumerate(said.calls, at + 1) for event in _call_events(number, *call)
+    ]
+    after = [_text_delta(said.text[half:], at), stopped, *called, ending, {"type": "message_stop"}]
     return [_event(e, named=True) for e in before], [_event(e, named=True) for e in after]
 
 
@@ -368,7 +397,9 @@ def _openai(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
     after = [chunk({"content": _content(said, said.text[half:])})]
     if said.refusal is not None:
         after.append(chunk({"refusal": said.refusal}))
-    after.append(chunk({}, None if said.ending == "no_stop" else said.stop or "stop"))
+    after += map(chunk, _call_deltas(said))
+    stop = said.stop or ("tool_calls" if said.calls else "stop")
+    after.append(chunk({}, None if said.ending == "no_stop" else stop))
     if (
         said.ending != "no_usage"
         and said.counted
@@ -398,8 +429,43 @@ def _count_tokens(asked: Asked, said: Reply) -> tuple[int, int]:
     return whole, len(said.text) // 4 + 1 if said.output is None else said.output
 
 
-def _text_delta(text: str) -> dict[str, Any]:
-    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+def _text_delta(text: str, at: int) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": at, "delta": {"type": "text_delta", "text": text}}
+
+
+def _thinking_events(text: str) -> list[dict[str, Any]]:
+    deltas = [
+        {"type": "thinking_delta", "thinking": text},
+        {"type": "signature_delta", "signature": "signed"},
+    ]
+    begun = {"type": "thinking", "thinking": "", "signature": ""}
+    return [
+        {"type": "content_block_start", "index": 0, "content_block": begun},
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": 0},
+    ]
+
+
+def _call_events(at: int, name: str, arguments: str) -> list[dict[str, Any]]:
+    half = len(arguments) // 2
+    begun = {"type": "tool_use", "id": f"toolu_{at}", "name": name, "input": {}}
+    pieces = [{"type": "input_json_delta", "partial_json": p} for p in (arguments[:half], arguments[half:])]
+    return [
+        {"type": "content_block_start", "index": at, "content_block": begun},
+        *({"type": "content_block_delta", "index": at, "delta": piece} for piece in pieces),
+        {"type": "content_block_stop", "index": at},
+    ]
+
+
+def _call_deltas(said: Reply) -> Iterator[dict[str, Any]]:
+    """Yield the calls as deltas of OpenAI's form, in two pieces each."""
+    for number, (name, arguments) in enumerate(said.calls):
+        half = len(arguments) // 2
+        first = {"name": name, "arguments": arguments[:half]}
+        yield {
+            "tool_calls": [{"index": number, "id": f"call_{number}", "type": "function", "function": first}]
+        }
+        yield {"tool_calls": [{"index": number, "function": {"arguments": arguments[half:]}}]}
 
 
 def _event(value: Mapping[str, Any], *, named: bool) -> bytes:
