@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydantic import Field
+
 from state.events import (
     EffectStarted,
     EvaluationStarted,
@@ -131,8 +133,27 @@ class PlanRequest(FrozenModel):
     """Blob of the Variants that the lookahead found; None if there was no lookahead."""
 
 
+class SessionRequest(FrozenModel):
+    """How an executor works in a loop with tools: at most `turns` answers, and what the tools may read.
+
+    `context` is the blob of a LearningContext. A kernel within `within_percent` of the tight bound is enough.
+    """
+
+    turns: int
+    context: Digest
+    bounds: LatencyBounds
+    within_percent: float
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class ImplementRequest(FrozenModel):
-    """Asks an executor to carry out a plan; `failed` holds earlier kernels of the same slot, for repair."""
+    """Asks an executor to carry out a plan; `failed` holds earlier kernels of the same slot, for repair.
+
+    With `session`, it works in a loop with tools.
+    """
 
     key: str
     role: str
@@ -143,6 +164,7 @@ class ImplementRequest(FrozenModel):
     parent: Candidate
     plan: Plan
     failed: tuple[FailedTry, ...] = ()
+    session: SessionRequest | None = Field(default=None, exclude_if=_is_none)
 
 
 class TranslateRequest(FrozenModel):

@@ -25,6 +25,7 @@ from stability.attempt_history import update_credits
 from state.events import (
     ExecutionFailed,
     ExperienceRecorded,
+    KernelProposed,
     MemoryCurated,
     PlanFailed,
     ReflectionRecorded,
@@ -151,6 +152,31 @@ def _build_attempts(state: RunState, places: Sequence[CandidateSlot]) -> Iterato
             round=tried.key.round,
             shares=place.plan.technique_shares if place.plan and place.plan.steps else {},
         )
+    for place in places:
+        yield from _session_attempts(state, place)
+
+
+def _session_attempts(state: RunState, place: CandidateSlot) -> Iterator[Attempt]:
+    """Yield the kernels that the sessions of a candidate slot had judged and did not submit."""
+    known = {place.parent.code} | {tried.evaluation.code for tried in place.tries if tried.evaluation}
+    for session in place.tries:
+        made = state.outcomes.get(str(session.key))
+        for one in made.tried if isinstance(made, KernelProposed | ExecutionFailed) else ():
+            if one.code in known or place.plan is None:
+                continue
+            known.add(one.code)
+            yield Attempt(
+                candidate=session.key.candidate_id,
+                parent=place.parent.id,
+                technique=place.plan.technique,
+                site=place.plan.site,
+                code=one.code,
+                verdict=one.verdict,
+                error=one.error,
+                speedup=place.parent.latency_ms / one.latency_ms if one.latency_ms else None,
+                round=session.key.round,
+                in_session=True,
+            )
 
 
 def _idle_ending(state: RunState, places: Iterable[CandidateSlot]) -> RunEnding | None:

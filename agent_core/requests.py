@@ -16,7 +16,9 @@ from agent_core.effects import (
     LearningContext,
     LookAheadRequest,
     PlanRequest,
+    SessionRequest,
 )
+from agent_core.proposers import is_llm_proposer
 from agent_core.round_view import CandidateSlot, look_ahead_variants
 from stability.attempt_history import tried_codes
 from state.events import KernelProposed
@@ -43,12 +45,25 @@ def pending_effects(state: RunState, places: list[CandidateSlot]) -> list[Effect
     """Return the effects that `places` wait for, each once, in key order, without effects in flight."""
     wanted = {place.waits_for: place for place in places if place.waits_for is not None}
     missing = sorted(key for key in wanted if str(key) not in state.open)
-    context = _learning_context(state) if any(key.role in _ROLES_WITH_CONTEXT for key in missing) else b""
+    context = _learning_context(state) if any(_reads_context(state, key) for key in missing) else b""
     return [_MAKERS[key.role](state, key, wanted[key], context) for key in missing]
 
 
 _ROLES_WITH_CONTEXT = frozenset({Role.PREDICTOR, Role.PLANNER})
 """Roles whose requests carry what the run has learnt."""
+
+
+def _reads_context(state: RunState, key: EffectKey) -> bool:
+    return key.role in _ROLES_WITH_CONTEXT or _works_in_loop(state, key)
+
+
+def _works_in_loop(state: RunState, key: EffectKey) -> bool:
+    """Return whether an executor's effect is a session with tools."""
+    slot = state.slot_of(key)
+    if key.role is not Role.EXECUTOR or slot is None or not is_llm_proposer(slot.planner):
+        return False
+    settings = state.config.llm
+    return (settings.repairer_form or settings.form if key.repair else settings.form) == "loop"
 
 
 def _learning_context(state: RunState) -> bytes:
@@ -131,8 +146,18 @@ def _implement_effect(state: RunState, key: EffectKey, place: CandidateSlot, con
             for tried in place.tries
             if tried.kernel is not None and tried.error is not None
         ),
+        session=_session_request(state, context) if _works_in_loop(state, key) else None,
     )
-    return Effect(key, request)
+    return Effect(key, request, (context,) if request.session is not None else ())
+
+
+def _session_request(state: RunState, context: bytes) -> SessionRequest:
+    return SessionRequest(
+        turns=state.config.llm.turns,
+        context=digest_of(context),
+        bounds=state.bounds,
+        within_percent=state.config.search.within_percent,
+    )
 
 
 def _evaluation_effect(state: RunState, key: EffectKey, place: CandidateSlot, context: bytes) -> Effect:

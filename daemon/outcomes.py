@@ -65,29 +65,38 @@ EvaluationEnd = EvaluationAnswer | InfrastructureFailure
 """How an evaluation ends. The value grows on its way (the level, the device time); events are made last."""
 
 
-def evaluation_outcome(key: EffectKey, cache_key: str, end: EvaluationEnd) -> EffectOutcome:
-    """Return the events of an evaluation's end, and the blobs that they name."""
+@dataclass(frozen=True, slots=True)
+class FoundVerdict:
+    """How an evaluation ended, under its cache key; `cached_from` is set if the verdict was known already."""
+
+    cache_key: str
+    end: EvaluationEnd
+    cached_from: str | None = None
+
+
+def verdict_outcome(key: EffectKey, found: FoundVerdict, read: Callable[[str], bytes]) -> EffectOutcome:
+    """Return the events of an evaluation's end, and the blobs that they name; `read` knows older ones."""
+    end = found.end
     if isinstance(end, InfrastructureFailure):
         failed = EvaluationFailed(
             key=str(key), error=end.error, tries=end.tries, device_seconds=end.device_seconds
         )
         return EffectOutcome((failed,))
-    return _verdict_outcome(key, cache_key, end)
-
-
-def _verdict_outcome(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> EffectOutcome:
     completed = EvaluationCompleted(
         key=str(key),
-        evaluation=answer.evaluation,
-        cache_key=cache_key,
-        stage_ms=dict(answer.stage_ms),
-        predicted_ms=answer.predicted_ms,
-        predicted_bound=answer.predicted_bound,
-        where=answer.where,
-        device_seconds=answer.device_seconds,
+        evaluation=end.evaluation,
+        cache_key=found.cache_key,
+        cached_from=found.cached_from,
+        stage_ms=dict(end.stage_ms),
+        predicted_ms=end.predicted_ms,
+        predicted_bound=end.predicted_bound,
+        where=end.where,
+        device_seconds=end.device_seconds,
     )
-    profile = profile_events(key, answer.evaluation, answer.artefacts.__getitem__)
-    return EffectOutcome((*profile, completed), tuple(answer.artefacts.values()))
+    profile = profile_events(
+        key, end.evaluation, lambda digest: end.artefacts[digest] if digest in end.artefacts else read(digest)
+    )
+    return EffectOutcome((*profile, completed), tuple(end.artefacts.values()))
 
 
 def profile_events(key: EffectKey, evaluation: Evaluation, read: Callable[[str], bytes]) -> tuple[Event, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import structlog
@@ -27,9 +27,11 @@ from agent_core.effects import (
 from agent_core.ensemble import planner_of
 from agent_core.proposers import is_llm_proposer
 from agent_core.roles import RoleError
+from agent_core.roles.session_protocol import SessionHost
 from agent_core.roles.worker_pool import WORKER_DIED
 from daemon.calls.budget_ledger import lost_call_events, settlement_event
 from daemon.calls.device_time import DeviceLease, lease_device
+from daemon.calls.durable_calls import DurableCalls
 from daemon.calls.errors import EffectDeferred
 from daemon.calls.llm_roles import RoleFactory
 from daemon.effect_steps import EffectSteps, poisoned_error, poisoned_event
@@ -38,12 +40,12 @@ from daemon.optimistic_append import append_if_current
 from daemon.outcomes import (
     EffectOutcome,
     EvaluationEnd,
+    FoundVerdict,
     InfrastructureFailure,
-    evaluation_outcome,
     internal_error,
     machine_failure,
-    profile_events,
     role_failure,
+    verdict_outcome,
 )
 from daemon.translation import TRANSLATOR
 from daemon.workers import Workers
@@ -51,15 +53,26 @@ from remote.cache import cache_key as evaluation_key
 from remote.cache import code_digest, find_cached
 from remote.errors import InfrastructureError, NoHostError, NotReadyError
 from remote.evaluation_context import read_problem
-from remote.evaluator import EvaluationAnswer, Evaluator, PredictionRequest
+from remote.evaluator import (
+    BlobReader,
+    EvaluationAnswer,
+    Evaluator,
+    Explainer,
+    ExplanationRequest,
+    PredictionRequest,
+)
+from remote.judge.job import JudgeOutcome
 from remote.registry import SIMULATED_KINDS
 from state.errors import StateError
 from state.events import (
     EffectEnded,
     EvaluationCompleted,
     EvaluationFailed,
+    Event,
+    ExecutionFailed,
     ExperienceRecorded,
     KernelProposed,
+    KernelTried,
     PlanProposed,
     PredictionBatch,
     ReflectionRecorded,
@@ -74,6 +87,7 @@ from state.model import (
     EffectKey,
     ErrorInfo,
     EvaluationRequest,
+    KernelExplanation,
     PredictedLatency,
     Role,
     RunStatus,
@@ -87,6 +101,11 @@ from state.step_keeper import STEP_KEEPER
 from targets.base import UntranslatableError
 
 T = TypeVar("T")
+
+Explain = Callable[[ExplanationRequest, BlobReader], Awaitable[KernelExplanation | JudgeOutcome]]
+
+RecordVerdict = Callable[[FoundVerdict, Iterable[NewEvent]], Awaitable[None]]
+"""Logs a verdict, with the events that belong beside it."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("runner")
 
@@ -139,6 +158,11 @@ class EffectRunner:
             Role.REFLECTOR: self._reflect,
         }
 
+    @property
+    def workers(self) -> Workers:
+        """The evaluators, proposers and rewrite engines."""
+        return self._workers
+
     async def perform(self, run: str, key: EffectKey, request: str) -> None:
         """Perform the effect whose request is the blob `request`, and record its outcome.
 
@@ -187,6 +211,7 @@ class EffectRunner:
 
         Calls that the effect left under way (only a bug does that) are ended with it.
         """
+        outcome = replace(outcome, events=tuple(self._with_tried(run, event) for event in outcome.events))
         ended = [event.key for event in outcome.events if isinstance(event, EffectEnded)]
         gone = lost_call_events(
             self._log.run_state(run), ended, reason="its effect ended before it had an outcome"
@@ -195,6 +220,17 @@ class EffectRunner:
         await self._log.append(
             [*events, *(settlement_event(run, one) for one in gone), *beside], blobs=outcome.blobs
         )
+
+    def _with_tried(self, run: str, event: Event) -> Event:
+        """Return an executor's outcome with the other kernels that its session had judged."""
+        effect = self._log.run_state(run).open.get(getattr(event, "key", ""))
+        if effect is None or effect.session is None:
+            return event
+        if not isinstance(event, KernelProposed | ExecutionFailed):
+            return event
+        own = event.source if isinstance(event, KernelProposed) else None
+        tried = {one.code: one for one in effect.session.tried if one.source != own}
+        return event.model_copy(update={"tried": tuple(tried.values())})
 
     async def _perform_role(self, run: str, key: EffectKey, asked: Any, steps: EffectSteps) -> EffectOutcome:
         """Have a role answer; what the machine lacks is waited for, as for evaluations.
@@ -251,7 +287,12 @@ class EffectRunner:
         """Return the proposer that answers for the effect's slot."""
         planner = planner_of(self._log.run_state(run), key)
         if is_llm_proposer(planner) and self._desk is not None:
-            return self._desk.create_roles(run, key)
+            from daemon.calls.sessions import DurableSession  # not at the top: only runs with models need it
+
+            def open_session(calls: DurableCalls) -> SessionHost:
+                return DurableSession(run, key, calls=calls, event_log=self._log, runner=self)
+
+            return self._desk.create_roles(run, key, open_session)
         return self._workers.get_proposer(planner)
 
     async def _propose_plan(self, run: str, key: EffectKey, asked: Any) -> EffectOutcome:
@@ -404,24 +445,73 @@ class EffectRunner:
         log.warning("run_paused", run=run, reason=reason)
 
     async def _evaluate_or_reuse(self, run: str, key: EffectKey, request: EvaluationRequest) -> None:
+        async def record(found: FoundVerdict, beside: Iterable[NewEvent]) -> None:
+            outcome = verdict_outcome(key, found, self._log.get_blob)
+            await self._record_outcome(run, outcome, beside=beside)
+
+        await self.find_verdict(run, key, request, record, decisive=True)
+
+    async def find_verdict(
+        self,
+        run: str,
+        key: EffectKey,
+        request: EvaluationRequest,
+        record: RecordVerdict,
+        *,
+        blobs: BlobReader | None = None,
+        decisive: bool = False,
+    ) -> None:
+        """Judge a kernel, or reuse a verdict, and have `record` log it before an equal kernel is judged.
+
+        `blobs` has what the request names; None: the log has it. `decisive`: the verdict is an effect's, and
+        the run may not be able to go on without it.
+
+        Raises:
+            NoHostError: no host is left to judge it.
+            _VerdictNeeded: as `_judge_kernel`, for a decisive verdict.
+        """
         with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
             await self._prepare_evaluator(evaluator)
-            cache_key = self._cache_key(evaluator, request)
+            blobs = blobs or self._log
+            cache_key = self._cache_key(evaluator, request, blobs)
             lock = self._judging.setdefault(cache_key, asyncio.Lock())
             async with lock:
-                reused = self._reuse_verdict(key, request, cache_key)
+                reused = self._find_known_verdict(request, cache_key)
                 if reused is not None:
-                    await self._record_outcome(run, reused)
+                    await record(reused, ())
                     return
                 try:
                     async with self._lease_device(run, key, evaluator) as use:
-                        judging = self._judge_kernel(run, key, evaluator, request)
+                        judging = self._judge_kernel(
+                            run, key, evaluator, request, blobs=blobs, decisive=decisive
+                        )
                         end = await use.run_within(judging)
-                        outcome = evaluation_outcome(key, cache_key, end)
-                        await self._record_outcome(run, outcome, beside=use.settlement_events(end))
+                        await record(FoundVerdict(cache_key, end), use.settlement_events(end))
                 except RoleError as error:  # no device time is left
-                    end = InfrastructureFailure.of_role(error)
-                    await self._record_outcome(run, evaluation_outcome(key, cache_key, end))
+                    await record(FoundVerdict(cache_key, InfrastructureFailure.of_role(error)), ())
+
+    async def explain_kernel(
+        self, run: str, key: EffectKey, request: ExplanationRequest, blobs: BlobReader
+    ) -> KernelExplanation | JudgeOutcome:
+        """Check and explain a kernel by its program, on this machine, also where devices judge.
+
+        Raises:
+            RoleError: the infrastructure failed.
+        """
+        config = self._log.run_state(run).config
+        with self._workers.hold_evaluator(config) as own:
+            if (explain := getattr(own, "explain", None)) is not None:
+                return await self._explain(key, explain, request, blobs)
+        with self._workers.hold_evaluator(config.model_copy(update={"evaluator": "sim"})) as simulated:
+            return await self._explain(key, cast("Explainer", simulated).explain, request, blobs)
+
+    async def _explain(
+        self, key: EffectKey, explain: Explain, request: ExplanationRequest, blobs: BlobReader
+    ) -> KernelExplanation | JudgeOutcome:
+        answer = await self._with_retries(key, lambda: explain(request, blobs))
+        if isinstance(answer, InfrastructureFailure):
+            raise RoleError(answer.error)
+        return answer
 
     def _lease_device(
         self, run: str, key: EffectKey, evaluator: Evaluator
@@ -442,25 +532,20 @@ class EffectRunner:
         except NotReadyError:
             await evaluator.prepare()
 
-    def _cache_key(self, evaluator: Evaluator, request: EvaluationRequest) -> str:
-        code = code_digest(self._log.get_blob(request.source), request.target)
+    def _cache_key(self, evaluator: Evaluator, request: EvaluationRequest, blobs: BlobReader) -> str:
+        code = code_digest(blobs.get_blob(request.source), request.target)
         return evaluation_key(request, code=code, evaluator=evaluator.name, toolchain=evaluator.toolchain())
 
-    def _reuse_verdict(
-        self, key: EffectKey, request: EvaluationRequest, cache_key: str
-    ) -> EffectOutcome | None:
+    def _find_known_verdict(self, request: EvaluationRequest, cache_key: str) -> FoundVerdict | None:
         known = self._log.known_evaluations(cache_key)
         events = [item.event for item in known]
-        found = find_cached(
-            [one.evaluation for one in events if isinstance(one, EvaluationCompleted)], request
-        )
+        judged = [one.evaluation for one in events if isinstance(one, EvaluationCompleted | KernelTried)]
+        found = find_cached(judged, request)
         if found is None:
             return None
         place, evaluation = found
-        completed = EvaluationCompleted(
-            key=str(key), evaluation=evaluation, cache_key=cache_key, cached_from=known[place].event_id
-        )
-        return EffectOutcome((*profile_events(key, evaluation, self._log.get_blob), completed))
+        answer = EvaluationAnswer(evaluation, {}, {})
+        return FoundVerdict(cache_key, answer, cached_from=known[place].event_id)
 
     def _is_needed(self, run: str, key: EffectKey) -> bool:
         """Return whether the run has no kernel yet that it can go on with, and needs this one."""
@@ -469,7 +554,14 @@ class EffectRunner:
         return (state.initial is None and is_first) or bool(state.rejudge)
 
     async def _judge_kernel(
-        self, run: str, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest
+        self,
+        run: str,
+        key: EffectKey,
+        evaluator: Evaluator,
+        request: EvaluationRequest,
+        *,
+        blobs: BlobReader,
+        decisive: bool,
     ) -> EvaluationEnd:
         """Evaluate, with as many tries as the retry policy allows.
 
@@ -479,10 +571,10 @@ class EffectRunner:
         """
 
         async def ask() -> EvaluationAnswer:
-            return _at_requested_level(await evaluator.evaluate(request, self._log), request)
+            return _at_requested_level(await evaluator.evaluate(request, blobs), request)
 
         end = await self._with_retries(key, ask)
-        if isinstance(end, InfrastructureFailure) and end.retryable:
+        if decisive and isinstance(end, InfrastructureFailure) and end.retryable:
             failed = EvaluationFailed(key=str(key), error=end.error, tries=end.tries)
             if (
                 end.of_machine

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agent_core.proposers import is_llm_proposer, require_known_proposer
+from agent_core.tools.rewriting import Rewriter, create_rewriter
 from daemon.errors import EvaluatorPreparing
 from remote.errors import NotReadyError
 from remote.registry import EvaluatorSpec
@@ -55,6 +56,7 @@ class Workers:
         self._proposers: dict[str, Proposer] = {}
         self._replaced: dict[int, Evaluator] = {}
         self._uses: Counter[int] = Counter()
+        self._rewriters: dict[str, Rewriter | None] = {}
 
     def get_evaluator(self, config: RunConfig) -> Evaluator:
         """Return the evaluator for a run with this configuration."""
@@ -117,6 +119,12 @@ class Workers:
             del self._uses[key]
             await self._replaced.pop(key).aclose()
 
+    def get_rewriter(self, target: str) -> Rewriter | None:
+        """Return the rewrite engine of a target's tools, made on first use; None if it has none."""
+        if target not in self._rewriters:
+            self._rewriters[target] = create_rewriter(target)
+        return self._rewriters[target]
+
     def get_proposer(self, name: str) -> Proposer:
         if name not in self._proposers:
             self._proposers[name] = self._create_proposer(name)
@@ -144,6 +152,10 @@ class Workers:
             while made:
                 _, worker = made.popitem()
                 await worker.aclose()
+        while self._rewriters:
+            _, rewriter = self._rewriters.popitem()
+            if rewriter is not None:
+                await rewriter.aclose()
         self._uses.clear()
         if self.translator is not None:
             await self.translator.aclose()

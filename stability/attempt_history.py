@@ -18,10 +18,13 @@ def update_credits(
     """Return the credits after a round, by technique in alphabetical order.
 
     Every attempt is a try; only those that gained add to `gains` and, with ln(speed-up), to `log_gain`. An
-    attempt with several techniques is a try of each, and each gets its share of the gain.
+    attempt with several techniques is a try of each, and each gets its share of the gain. Kernels that a
+    session only tried on its way count for nothing: its last one stands for them.
     """
     ledger = dict(credits_)
     for attempt in attempts:
+        if attempt.in_session:
+            continue
         for technique, share in _technique_shares(attempt).items():
             before = ledger.get(technique, TechniqueCredit())
             ledger[technique] = TechniqueCredit(

@@ -38,6 +38,7 @@ from state.model import (
     round_usd,
 )
 from state.run_state import IllegalEvent, OpenEffect, RunState, evolve, require_live
+from state.session_fold import require_turn
 
 
 def apply_call_started(state: RunState, event: CallStarted) -> RunState:
@@ -49,6 +50,8 @@ def apply_call_started(state: RunState, event: CallStarted) -> RunState:
         raise IllegalEvent(f"{event.key}: attempt {event.attempt} of call {event.call} out of order")
     if known is not None and (known.held is not None or known.answer is not None):
         raise IllegalEvent(f"{event.key}: call {event.call} is under way, or has its answer")
+    if known is None:
+        require_turn(effect, event.key)
     if any(one.answer is None for one in effect.calls[: event.call]):
         raise IllegalEvent(f"{event.key}: call {event.call} before the last one was answered")
     asked = ModelQuestion(
@@ -135,6 +138,8 @@ def record_attempts(state: RunState, attempts: Iterable[Attempt]) -> dict[str, M
     """
     found = dict(state.models)
     for one in attempts:
+        if one.in_session:
+            continue
         slot = state.slot_of(EffectKey.parse(f"{one.candidate}.executor"))
         model = slot.model if slot is not None else None
         if model is None:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from state import call_fold
+from state import call_fold, session_fold
 from state.events import (
     BeamSelected,
     BudgetShort,
@@ -39,6 +39,7 @@ from state.events import (
     KernelProposed,
     KernelRefuted,
     KernelReverted,
+    KernelTried,
     MemoryCurated,
     PlanFailed,
     PlanProposed,
@@ -57,8 +58,12 @@ from state.events import (
     RunPaused,
     RunResumed,
     SequencesGiven,
+    SessionEnded,
+    SessionStarted,
     SummaryStarted,
     TechniquesGiven,
+    ToolCallCompleted,
+    ToolCallStarted,
     effect_key,
 )
 from state.fork import fork_state
@@ -264,6 +269,7 @@ def _apply_effect_started(state: RunState, event: EffectStarted) -> RunState:
         reserved_usd=event.reserved_usd,
         slot=before.slot if before else state.assigned_slot(effect_key(event)),
         calls=before.calls if before else (),
+        session=before.session if before else None,
     )
     open_ = {**state.open, event.key: opened}
     if not (state.reserved_usd or event.reserved_usd):  # then nothing is reserved, whatever is open
@@ -386,6 +392,11 @@ _HANDLERS: dict[type[Event], EventHandler] = {
     CallCompleted: call_fold.apply_call_ended,
     CallFailed: call_fold.apply_call_ended,
     CallLost: call_fold.apply_call_ended,
+    SessionStarted: session_fold.apply_session_started,
+    ToolCallStarted: session_fold.apply_tool_started,
+    KernelTried: session_fold.apply_kernel_tried,
+    ToolCallCompleted: session_fold.apply_tool_completed,
+    SessionEnded: session_fold.apply_session_ended,
     PredictionStarted: _apply_effect_started,
     PlanStarted: _apply_effect_started,
     ExecutionStarted: _apply_effect_started,

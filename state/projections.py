@@ -30,6 +30,7 @@ from state.events import (
     KernelKept,
     KernelProposed,
     KernelRefuted,
+    KernelTried,
     PlanFailed,
     PlanProposed,
     PredictionBatch,
@@ -329,6 +330,13 @@ def _record_verdict(item: RecordedEvent, event: EvaluationCompleted) -> Iterator
     )  # fmt: skip
 
 
+def _record_tried(item: RecordedEvent, event: KernelTried) -> Iterator[ReadModelChange]:
+    """Record that a verdict is known; the kernel itself is no candidate."""
+    if event.cached_from is None:
+        said = event.evaluation
+        yield "evaluated", (event.cache_key, int(said.is_correct), said.level.value, item.seq)
+
+
 def _record_kept(item: RecordedEvent, event: KernelKept) -> Iterator[ReadModelChange]:
     candidate = event.candidate
     timed = candidate.benchmark
@@ -382,6 +390,7 @@ _HANDLERS: dict[type, Callable[[RecordedEvent, Any], Iterator[ReadModelChange]]]
     ReflectionRecorded: spend.effect_spend,
     KernelKept: _record_kept,
     KernelRefuted: _record_refuted,
+    KernelTried: _record_tried,
     KernelDiscarded: _record_discarded,
     CallCompleted: spend.call_spend,
     CallFailed: spend.call_spend,

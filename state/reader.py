@@ -285,7 +285,7 @@ class LogReader:
         return tip.state if tip is not None and isinstance(tip.state, SystemState) else SystemState()
 
     def known_evaluations(self, cache_key: str) -> list[RecordedEvent]:
-        """Return the EvaluationCompleted events judged (not reused) under this cache key, oldest first.
+        """Return the events whose verdict was judged (not reused) under this cache key, oldest first.
 
         For each level, only the first pass and the first refusal are kept.
         """

@@ -49,6 +49,7 @@ from state.model import (
     RunConfig,
     RunEnding,
     RunStatus,
+    SessionProgress,
     SlotAssignment,
     StartName,
     StopReason,
@@ -77,6 +78,8 @@ class IllegalEvent(Exception):  # noqa: N818 - the name says what is wrong with 
 class OpenEffect(FrozenModel):
     """An effect that was admitted and has no outcome yet, with the model calls it has made so far.
 
+    `session` is set if these calls are the turns of a dialogue with tools.
+
     `slot` is what its slot was assigned in its own round, which may be over; None if it has no slot.
     """
 
@@ -85,6 +88,7 @@ class OpenEffect(FrozenModel):
     reserved_usd: float
     slot: SlotAssignment | None = None
     calls: tuple[ModelQuestion, ...] = ()
+    session: SessionProgress | None = None
 
     @property
     def reserved_amount(self) -> Amount:

@@ -36,6 +36,10 @@ def _dump_small(state: RunState) -> dict[str, Any]:
             if name in config and config[name] == _default_settings()[name]:
                 del config[name]
         config.pop("starts", None)  # what came of the wish is in the state's `starts`
+        models = config.get("llm", {})
+        for name in _NOT_OF_OLD_LLM:
+            if name in models and models[name] == _default_settings()["llm"][name]:
+                del models[name]
         for name in ("hosts", "host_tags"):  # where kernels ran, not how the run went
             config.pop(name, None)
         config["search"].pop("reuse", None)  # its result is in `sequences` and `experiences`
@@ -125,6 +129,9 @@ _ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "experiences", "techn
 
 _NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds", "prefilter", "score")
 """Settings that older runs do not have; left out if they have their defaults."""
+
+_NOT_OF_OLD_LLM = ("form", "repairer_form", "turns")
+"""The same for settings of `llm`."""
 
 _OF_THE_MACHINE = (
     "usage", "cached_from", "stage_ms", "device_seconds", "tries", "predicted_ms", "where",

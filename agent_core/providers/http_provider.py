@@ -308,7 +308,8 @@ class HttpProvider(ABC):
         assert answer.tokens is not None
         model = answer.model or request.model
         text = _repair_surrogates("".join(answer.text))
-        calls, native = (), None
+        calls: tuple[ToolCall, ...] = ()
+        native: NativeAnswer | None = None
         if request.tools and self.takes_tools(request.model):
             calls, native = self.read_calls(answer), self.native_answer(answer)
         if request.tools and not calls:

@@ -71,7 +71,7 @@ def _write_call(call: ToolCall) -> str:
 
 
 def parse_calls(text: str) -> tuple[ToolCall, ...]:
-    """Return the calls that an answer's text makes: fenced or tagged JSON with a tool's name and arguments."""
+    """Return the calls in a text: fenced or tagged JSON with the name of a tool and its arguments."""
     found = [call for piece in _pieces(text) for call in _read_calls(piece)]
     return tuple(
         ToolCall(id=f"text_{number}", name=name, arguments=arguments)

@@ -10,7 +10,7 @@ changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from random import Random
@@ -20,7 +20,13 @@ import structlog
 from agent_core.ensemble import endpoint_of
 from agent_core.prompting import PromptSet
 from agent_core.providers import retry, windows
-from agent_core.providers.completion import Completion, CompletionRequest
+from agent_core.providers.completion import (
+    Completion,
+    CompletionRequest,
+    DialogueStep,
+    ModelTurn,
+    ToolDefinition,
+)
 from agent_core.providers.failures import REMEDIES, CallError, Failure, FailureKind, Remedy
 from agent_core.providers.limits import TurnTimeout
 from agent_core.providers.retry import RetryPolicy
@@ -59,7 +65,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("calls")
 
 class DurableCalls:
     """Asks `model` the questions of one delivery of an effect; implements
-    `agent_core.roles.ask_protocol.Ask`.
+    `agent_core.roles.ask_protocol.AskModel`. The turns of a session are questions with a dialogue.
     """
 
     def __init__(
@@ -83,6 +89,8 @@ class DurableCalls:
         self._prompts = prompts
         self._policy = policy
         self._numbers = count()
+        self._tools: tuple[ToolDefinition, ...] = ()
+        self._dialogue: tuple[DialogueStep, ...] = ()
         self._since = asyncio.get_running_loop().time()
 
     async def __call__(self, role: str, fill: FillPrompt) -> str:
@@ -94,6 +102,25 @@ class DurableCalls:
             EffectDeferred: the run is paused or over; the effect is delivered again when the run goes
                 on.
         """
+        return (await self._buy_answer(role, fill)).decode()
+
+    async def converse(
+        self,
+        role: str,
+        fill: FillPrompt,
+        tools: Sequence[ToolDefinition],
+        dialogue: Sequence[DialogueStep],
+    ) -> ModelTurn:
+        """Return the next answer of a dialogue with tools.
+
+        Raises:
+            RoleError, EffectDeferred: as for a question.
+        """
+        self._tools, self._dialogue = tuple(tools), tuple(dialogue)
+        return ModelTurn.model_validate_json(await self._buy_answer(role, fill))
+
+    async def _buy_answer(self, role: str, fill: FillPrompt) -> bytes:
+        """Return the blob of the answer to the next question, bought or found in the log."""
         call = next(self._numbers)
         failure: Failure | None = None
         while True:
@@ -103,7 +130,7 @@ class DurableCalls:
                 if await self._reuse_parent_answer(call, role, request):
                     continue
             elif known.answer is not None:
-                return self._log.get_blob(known.answer).decode()
+                return self._log.get_blob(known.answer)
             elif known.held is not None:
                 await self._settle_lost_attempt(call, known)
                 continue
@@ -112,6 +139,11 @@ class DurableCalls:
             model = known.model if known is not None else self._model
             attempt = known.attempts + 1 if known is not None else 1
             failure = await self._attempt_call(model, call, attempt, role, request)
+
+    @property
+    def prompts(self) -> PromptSet:
+        """The prompts of the run's round."""
+        return self._prompts
 
     def _run_state(self) -> RunState:
         return self._log.run_state(self._run)
@@ -136,7 +168,7 @@ class DurableCalls:
         self, model: str, role: str, fill: FillPrompt, share: float = 1.0
     ) -> CompletionRequest:
         config = self._run_state().config
-        return request_rendering.render_request(
+        rendered = request_rendering.render_request(
             self._prompts,
             role,
             config.target,
@@ -146,6 +178,7 @@ class DurableCalls:
             effort=config.llm.effort,
             share=share,
         )
+        return rendered.model_copy(update={"tools": self._tools, "dialogue": self._dialogue})
 
     async def _retry_request(
         self, call: int, known: ModelQuestion, role: str, fill: FillPrompt, failure: Failure | None
@@ -342,7 +375,7 @@ class DurableCalls:
             raise CallError(failure) from error
 
     async def _record_answer(self, started: CallStarted, completion: Completion, *, ms: float) -> None:
-        answer = completion.text.encode()
+        answer = (completion.turn.model_dump_json() if self._tools else completion.text).encode()
         cost = self._token_cost(started, completion.tokens)
         if cost is not None and cost > started.reserved.usd:
             log.error("call_beyond_reservation", run=self._run, key=started.key, cost_usd=cost)

@@ -12,6 +12,7 @@ from agent_core.prompting import PromptSet, builtin_prompts
 from agent_core.providers import registry
 from agent_core.providers.retry import RetryPolicy
 from agent_core.roles import Proposer
+from agent_core.roles.session_protocol import SessionHost
 from daemon.calls.budget_ledger import BudgetLedger
 from daemon.calls.durable_calls import DurableCalls
 from daemon.calls.endpoints import CreateProvider, EndpointPool
@@ -28,6 +29,9 @@ from state.model import Digest, EffectKey, LlmConfig, PauseCause, RunConfig, Run
 
 LOOK_SECONDS = 30.0
 """How often (seconds) to check runs that wait for a new day."""
+
+OpenSession = Callable[[DurableCalls], SessionHost]
+"""Returns the host of an effect's session, whose turns are these calls."""
 
 PATIENT_RETRIES = RetryPolicy(tries=60)
 
@@ -66,8 +70,10 @@ class RoleFactory:
         """Return why a run's cap in US$ cannot be kept, one line for each model without a known price."""
         return find_unpriced_models(config, self.endpoints.config)
 
-    def create_roles(self, run: str, key: EffectKey) -> Proposer:
+    def create_roles(self, run: str, key: EffectKey, open_session: OpenSession | None = None) -> Proposer:
         """Return the proposer for an effect whose planner asks models; its author is the model's name.
+
+        `open_session` returns the host of a session that asks by the given calls; None: none are held.
 
         Raises:
             RoleError: no model is set for the planner.
@@ -94,7 +100,8 @@ class RoleFactory:
             dropout_percent=shown.menu_dropout_percent,
             memory_dropout_percent=shown.memory_dropout_percent,
         )
-        return LlmRoles(model, asking, options)
+        session = open_session(asking) if open_session is not None else None
+        return LlmRoles(model, asking, options, session=session)
 
     def _load_prompts(self, version: Digest | None) -> PromptSet:
         """Return the prompt set of a run's round; the built-in one if none was recorded."""

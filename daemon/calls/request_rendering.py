@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any
 
 from agent_core.prompting import PromptBlock, PromptSet, TextLifetime
 from agent_core.providers.completion import CompletionRequest, Effort, PromptPart
@@ -83,14 +84,26 @@ def dump_request(request: CompletionRequest) -> tuple[bytes, tuple[bytes, ...]]:
     data = request.model_dump(mode="json")
     for part in (*data["guide"], *data["case"]):
         part["text"] = next(named)
+    for name in _LISTED:
+        if name in data:
+            listed = tuple(map(canonical_json, data[name]))
+            data[name] = [digest_of(item) for item in listed]
+            texts += listed
     return canonical_json(data), texts
+
+
+_LISTED = ("tools", "dialogue")
+"""Fields whose items are stored one by one: each request of a session has those of the one before."""
 
 
 def load_request(data: bytes, read: Callable[[str], bytes]) -> CompletionRequest:
     """Read back what `dump_request` wrote."""
-    fields: Mapping[str, list[dict[str, str]]] = json.loads(data)
+    fields: dict[str, list[Any]] = json.loads(data)
     for part in (*fields["guide"], *fields["case"]):
         part["text"] = read(part["text"]).decode()
+    for name in _LISTED:
+        if name in fields:
+            fields[name] = [json.loads(read(digest)) for digest in fields[name]]
     return CompletionRequest.model_validate(fields)
 
 

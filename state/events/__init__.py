@@ -25,6 +25,7 @@ from state.events.effect import *
 from state.events.learning import *
 from state.events.run import *
 from state.events.safety import *
+from state.events.session import *
 from state.model import EffectKey
 
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in list_event_types(Event)}
@@ -75,7 +76,7 @@ def idempotency_key(event: Event) -> str | None:
         case ProfileRecorded(key=key):
             return f"{key}#profile"
         case _:
-            return _progress_key(event) if isinstance(event, EffectProgressed) else None
+            return _progress_key(event) if isinstance(event, EffectProgressed) else event.once_key
 
 
 def _progress_key(event: EffectProgressed) -> str:

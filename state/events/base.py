@@ -25,6 +25,14 @@ class Event(FrozenModel):
     version: ClassVar[int] = 1
     family: ClassVar[Family]
 
+    @property
+    def once_key(self) -> str | None:
+        """The key under which a log takes this event only once; None if repeats are legal.
+
+        `idempotency_key` knows the keys of older events.
+        """
+        return None
+
 
 class EffectStarted(Event):
     """An effect was admitted. `delivery` counts starts of the same effect; it rises after a crash."""

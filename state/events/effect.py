@@ -17,7 +17,12 @@ from state.model import (
     Plan,
     PositiveMs,
     Reflection,
+    TriedKernel,
 )
+
+
+def _is_empty(value: object) -> bool:
+    return not value
 
 
 class PredictionStarted(EffectStarted):
@@ -68,19 +73,24 @@ class ExecutionStarted(EffectStarted):
 
 
 class KernelProposed(EffectEnded):
-    """A kernel exists. `note` tells people what was changed, `author` who proposed it."""
+    """A kernel exists. `note` tells people what was changed, `author` who proposed it.
+
+    `tried` are other kernels that its session had judged.
+    """
 
     family = "execution"
     type: Literal["KernelProposed"] = "KernelProposed"
     source: Digest
     note: str = ""
     author: str = "builtin"
+    tried: tuple[TriedKernel, ...] = Field(default=(), exclude_if=_is_empty)
 
 
 class ExecutionFailed(EffectEnded):
     family = "execution"
     type: Literal["ExecutionFailed"] = "ExecutionFailed"
     error: ErrorInfo
+    tried: tuple[TriedKernel, ...] = Field(default=(), exclude_if=_is_empty)
 
 
 class EvaluationStarted(EffectStarted):

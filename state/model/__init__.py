@@ -93,6 +93,7 @@ from state.model.search import (
     StopReason,
     TechniqueCredit,
 )
+from state.model.sessions import SessionEndReason, SessionProgress, ToolStep, TriedKernel
 from state.model.settings import ApprovalPoint, LlmConfig, Rebase, RunConfig, SearchConfig, StartName
 
 __all__ = [
@@ -163,12 +164,16 @@ __all__ = [
     "ScoreConfig",
     "SearchConfig",
     "SequenceLeg",
+    "SessionEndReason",
+    "SessionProgress",
     "SlotAssignment",
     "StartName",
     "StopReason",
     "TechniqueCredit",
     "TokenRates",
     "Tokens",
+    "ToolStep",
+    "TriedKernel",
     "Usage",
     "Usd",
     "Verdict",

@@ -172,6 +172,10 @@ class Reflection(FrozenModel):
     cites: tuple[str, ...] = ()
 
 
+def _is_false(value: object) -> bool:
+    return value is False
+
+
 class Attempt(FrozenModel):
     """One line of the attempt history that later proposals read."""
 
@@ -189,6 +193,8 @@ class Attempt(FrozenModel):
     round: int
     shares: dict[str, float] = Field(default_factory=dict)
     """The part that each technique of a sequence has in the gain; empty if `technique` has all of it."""
+    in_session: bool = Field(default=False, exclude_if=_is_false)
+    """Whether a session only tried this kernel on its way; it did not compete, and earns no credit."""
 
 
 class TechniqueCredit(FrozenModel):

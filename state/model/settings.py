@@ -115,6 +115,10 @@ _RECORDED_METRICS = (
 """The default of `run.llm.metrics` that the states of recorded runs contain; it is not changed any more."""
 
 
+RoleForm = Literal["question", "loop"]
+"""How a model does a role: it answers one question, or works in a loop of turns with tools."""
+
+
 class LlmConfig(FrozenModel):
     """Which models are asked, how much at a time, and what they are shown."""
 
@@ -129,6 +133,16 @@ class LlmConfig(FrozenModel):
     )
     effort: Literal["low", "medium", "high"] | None = Field(
         default=None, description="how long models that can be told so may think"
+    )
+    form: RoleForm = Field(
+        default="question",
+        description="how plans are carried out: one question, or a loop of turns with tools",
+    )
+    repairer_form: RoleForm | None = Field(
+        default=None, description="how refused kernels are repaired; unset: as plans are carried out"
+    )
+    turns: int = Field(
+        default=16, ge=1, le=200, description="answers that one loop may take before it is ended"
     )
     max_output_tokens: int = Field(
         default=16_000, ge=256, le=1_000_000, description="tokens that one answer may take, thinking included"

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
+from agent_core.providers.completion import DialogueStep
 from state.model import digest_of
 
 KERNEL = "TILE_M = 128\nTILE_N = 64\nTILE_K = 32\n\n\ndef kernel(x):\n    return x\n"
@@ -25,6 +27,7 @@ _PLACE = re.compile(r"\bplan \d+ of \d+")
 SLIP = "# Your last answer could not be used"
 
 _TASKS = {
+    "carry out a plan with tools": "session",
     "carry out a plan": "executor",
     "repair a kernel": "repairer",
     "what an attempt taught": "reflector",
@@ -113,3 +116,40 @@ def _json(value: object) -> str:
 
 def _python(source: str) -> str:
     return f"Changed as planned.\n\n```python\n{source}```\n"
+
+
+_VERSION = re.compile(r"^(v[1-9]\d*): (\w+)", re.MULTILINE)
+_GAIN = re.compile(r"([\d.]+) times as fast as v0")
+
+
+def take_turn(model: str, case: str, steps: Sequence[DialogueStep]) -> tuple[str, list[tuple[str, str]]]:
+    """Return the text and the calls of the next turn of a session: change, mend what is refused, end.
+
+    Some first turns talk and call nothing, call a tool that is none, or misspell an argument; which, follows
+    from the plan. Told so, it does it right.
+    """
+    name, value, changed = _CHANGE.findall(case)[0]
+    draw = int(digest_of(repr([model, _kernel(case), name, changed]).encode())[:12], 16)
+    told = [result.text for step in steps for result in step.results]
+    judged = [found.groups() for text in told if (found := _VERSION.search(text))]
+    if not judged:
+        slip = draw % 8 if not steps else 7
+        if slip == 0:
+            return "I would change a constant.", []
+        edit = {"find": f"{name} = {value}\n", "replace": f"{name} = {changed}\n"}
+        edit["replace"] += REFUSED if (draw >> 8) % 4 == 0 else ""
+        wanted = json.dumps({"sorce" if slip == 1 else "source": "v0", "edits": [edit]})
+        first = "check" if (draw >> 16) % 3 == 0 else "evaluate"
+        return "I look.", [("history", "{}"), ("evalute" if slip == 2 else first, wanted)]
+    version, verdict = judged[-1]
+    if verdict == "keeps":
+        return "Now the outputs.", [("evaluate", json.dumps({"source": version}))]
+    if verdict == "correct":
+        gain = float(_GAIN.findall("\n".join(told))[-1])
+        if gain <= 1 and draw % 2:
+            return "", [("give_up", json.dumps({"reason": f"{gain} times as fast"}))]
+        return "", [("submit", json.dumps({"source": version, "title": f"{name} = {changed}"}))]
+    if verdict == "lint_error":
+        edit = {"find": REFUSED, "replace": ""}
+        return "I mend it.", [("evaluate", json.dumps({"source": version, "edits": [edit]}))]
+    return "", [("give_up", json.dumps({"reason": f"{version} is {verdict}"}))]

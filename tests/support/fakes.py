@@ -20,11 +20,13 @@ from daemon.stop_signal import StopSignal
 from daemon.workers import Workers
 from remote import code_digest
 from remote.evaluator import EvaluationAnswer
+from remote.judge.job import JudgeOutcome
 from state.log import EventLog
 from state.model import (
     Benchmark,
     ErrorInfo,
     Evaluation,
+    KernelExplanation,
     Level,
     PredictedLatency,
     RunConfig,
@@ -86,6 +88,14 @@ class FakeEvaluator:
         self.calls[request.source] = self.calls.get(request.source, 0) + 1
         await asyncio.sleep(0)
         return judge_source(source, request.target, request.level, self.late)
+
+    async def explain(self, request, blobs, /) -> KernelExplanation | JudgeOutcome:
+        await asyncio.sleep(0)
+        found = judge_source(blobs.get_blob(request.source), request.target, Level.SLICES, {}).evaluation
+        if found.verdict is Verdict.LINT_ERROR:
+            return JudgeOutcome(verdict=found.verdict, stage=found.stage, error=found.error)
+        topics = {topic: f"{topic} of a fake kernel" for topic in request.topics}
+        return KernelExplanation(latency_ms=1.0, lo_ms=1.0, hi_ms=1.0, bottleneck="dma", topics=topics)
 
     async def predict(self, request, blobs, /) -> list[PredictedLatency]:
         await asyncio.sleep(0)

@@ -16,6 +16,7 @@ from agent_core.roles import ExperienceAnswer, KernelAnswer, PlanAnswer, ReadBlo
 from agent_core.roles.ask_protocol import AskModel
 from agent_core.roles.llm import executor, planner, reflector, repairer, summarizer
 from agent_core.roles.llm.planner import PlannerOptions
+from agent_core.roles.session_protocol import SessionHost
 
 __all__ = ["LlmRoles", "PlannerOptions"]
 
@@ -27,17 +28,34 @@ class LlmRoles:
 
     repairs = True
 
-    def __init__(self, name: str, ask: AskModel, options: PlannerOptions = _DEFAULTS) -> None:
+    def __init__(
+        self,
+        name: str,
+        ask: AskModel,
+        options: PlannerOptions = _DEFAULTS,
+        *,
+        session: SessionHost | None = None,
+    ) -> None:
+        """`session` serves requests for sessions; without it they are answered as questions."""
         self.name = name
         self._ask = ask
         self._options = options
+        self._session = session
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
         """Return one plan, with its prediction."""
         return await planner.propose_plan(request, read, self._ask, self._options)
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
-        """Return the plan's kernel; if earlier kernels were refused, the last of them repaired."""
+        """Return the plan's kernel; if earlier kernels were refused, the last of them repaired.
+
+        A request for a session is answered as a question where the run's prompts are older than sessions.
+        """
+        if request.session is not None and self._session is not None:
+            from agent_core.roles.llm import session
+
+            if session.ROLE in self._session.prompts.manifest.roles:
+                return await session.implement_in_session(request, read, self._session)
         carry_out = repairer.repair_kernel if request.failed else executor.implement_plan
         return await carry_out(request, read, self._ask)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agent_core.providers.completion import Completion, CompletionRequest, Tokens
+from agent_core.providers.completion import Completion, CompletionRequest, Tokens, ToolCall
 from agent_core.providers.failures import CallError, Failure
 from agent_core.providers.registry import EndpointSettings
 from agent_core.providers.retry import RetryPolicy
@@ -19,6 +19,7 @@ from daemon.commands import CommandHandler
 from daemon.config import DaemonConfig
 from daemon.home_owner import serve_runs
 from daemon.stop_signal import StopSignal
+from daemon.workers import Workers
 from state.log import EventLog
 from state.model import LlmConfig, RunConfig, SearchConfig, digest_of
 from tests.support import constants_model, fakes
@@ -39,14 +40,42 @@ CONFIG = RunConfig(
     search=SEARCH,
 )
 
-AnswerScript = Callable[[CompletionRequest, int], str | Failure]
+LOOP = CONFIG.model_copy(update={"llm": CONFIG.llm.model_copy(update={"form": "loop", "turns": 8})})
+"""The same run with sessions in place of the executor's and the repairer's questions."""
+
+AnswerScript = Callable[[CompletionRequest, int], str | Completion | Failure]
 """Says what comes of the n-th delivery (from 1) of a request: an answer's text, or a failure."""
 
 
-def answer_request(request: CompletionRequest, delivery: int) -> str:
-    """The script of a model without faults."""
+def answer_request(request: CompletionRequest, delivery: int) -> str | Completion:
+    """The script of a model without faults; in a session it calls tools."""
     guide, case = ("\n\n".join(part.text for part in parts) for parts in (request.guide, request.case))
-    return constants_model.answer_question(request.model, guide, case)
+    if not request.tools:
+        return constants_model.answer_question(request.model, guide, case)
+    text, called = constants_model.take_turn(request.model, guide + case, request.dialogue)
+    return complete_turn(request, text, called)
+
+
+def complete_turn(
+    request: CompletionRequest, text: str, called: Sequence[tuple[str, str]] = ()
+) -> Completion:
+    """Return a whole answer; its tokens are half of what an estimate says."""
+    at = len(request.dialogue)
+    calls = [
+        ToolCall(id=f"c{at}.{number}", name=name, arguments=said)
+        for number, (name, said) in enumerate(called)
+    ]
+    return Completion(
+        text=text,
+        model=f"{request.model}-1",
+        stop_reason="tool_use" if calls else "end_turn",
+        tokens=Tokens(
+            input=sum(map(estimate_tokens, request.texts())) // 2,
+            output=estimate_tokens(text) + sum(estimate_tokens(call.arguments) for call in calls),
+        ),
+        request_id="req",
+        calls=tuple(calls),
+    )
 
 
 @dataclass
@@ -74,16 +103,7 @@ class FakeProvider:
             self.under_way -= 1
         if isinstance(said, Failure):
             raise CallError(said)
-        return Completion(
-            text=said,
-            model=f"{request.model}-1",
-            stop_reason="end_turn",
-            tokens=Tokens(
-                input=sum(estimate_tokens(part.text) for part in (*request.guide, *request.case)) // 2,
-                output=estimate_tokens(said),
-            ),
-            request_id="req",
-        )
+        return said if isinstance(said, Completion) else complete_turn(request, said)
 
     async def aclose(self) -> None:
         self.closed = True
@@ -120,11 +140,12 @@ async def host_until(
     until: Callable[[], bool],
     stop: StopSignal | None = None,
     config: DaemonConfig | None = None,
+    workers: Workers | None = None,
 ) -> None:
     """Own the log until something is so, or until a script has asked `stop`."""
     stop = stop or StopSignal()
     work = serve_runs(
-        event_log, config or daemon_config(), stop=stop, workers=fakes.fake_workers(), desk=desk
+        event_log, config or daemon_config(), stop=stop, workers=workers or fakes.fake_workers(), desk=desk
     )
     hosting = asyncio.create_task(work)
     async with asyncio.timeout(60):
@@ -134,12 +155,19 @@ async def host_until(
     await hosting
 
 
-async def finish_run(event_log: EventLog, provider: FakeProvider, config: RunConfig = CONFIG, **more) -> str:
+async def finish_run(
+    event_log: EventLog,
+    provider: FakeProvider,
+    config: RunConfig = CONFIG,
+    workers: Workers | None = None,
+    **more,
+) -> str:
     """Submit a run and host it until it has ended; return its id."""
     run = await submit_run(event_log, config)
     await host_until(
         event_log,
         create_role_factory(event_log, provider, **more),
         until=lambda: event_log.run_state(run).has_ended,
+        workers=workers,
     )
     return run

@@ -1,0 +1,216 @@
+"""Sessions in a run: each turn bought once, each tool call logged with its outcome, ends with a reason."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from agent_core.providers.completion import Completion
+from agent_core.providers.failures import Failure, FailureKind
+from daemon.calls.request_rendering import load_request
+from state.events import (
+    CallCompleted,
+    CallStarted,
+    EvaluationCompleted,
+    ExecutionFailed,
+    ExecutionStarted,
+    KernelProposed,
+    KernelTried,
+    RoundCompleted,
+    SessionEnded,
+    SessionStarted,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
+from state.fold import state_hash
+from state.log import EventLog
+from state.model import SessionEndReason
+from state.verify import verify_log
+from tests.daemon.calls import fake_models
+from tests.daemon.calls.fake_models import LOOP, FakeProvider, answer_request
+from tests.support import fakes
+
+
+@pytest.fixture
+def event_log(home):
+    with EventLog.open(home) as log:
+        yield log
+
+
+def events(event_log: EventLog, run: str, *kinds: type) -> list:
+    return [item.event for item in event_log.read(stream=run, limit=10_000) if isinstance(item.event, kinds)]
+
+
+def turns_of(request) -> int:
+    return len(request.dialogue)
+
+
+async def finish(event_log: EventLog, script=answer_request, **llm) -> str:
+    config = LOOP.model_copy(update={"llm": LOOP.llm.model_copy(update=llm)})
+    return await fake_models.finish_run(event_log, FakeProvider(script), config)
+
+
+async def test_plans_are_carried_out_in_sessions(event_log, home):
+    run = await finish(event_log)
+    begun = {event.key for event in events(event_log, run, SessionStarted)}
+    assert begun == {event.key for event in events(event_log, run, ExecutionStarted)}
+    ended = events(event_log, run, SessionEnded)
+    assert {event.key for event in ended} == begun
+    assert {event.reason for event in ended} >= {SessionEndReason.SUBMITTED, SessionEndReason.GAVE_UP}
+    submitted = {event.key: event.submitted for event in ended if event.submitted}
+    assert submitted == {event.key: event.source for event in events(event_log, run, KernelProposed)}
+    assert event_log.run_state(run).best.latency_ms < event_log.run_state(run).initial.latency_ms
+    assert verify_log(home).ok
+
+
+async def test_every_tool_call_has_one_start_and_one_outcome_before_the_next_turn(event_log):
+    run = await finish(event_log)
+    by_key: dict[str, list] = {}
+    for event in events(event_log, run, CallStarted, ToolCallStarted, ToolCallCompleted):
+        by_key.setdefault(event.key, []).append(event)
+    sessions = [found for found in by_key.values() if any(isinstance(e, ToolCallStarted) for e in found)]
+    assert sessions
+    for found in sessions:
+        for before, after in pairwise(found):
+            assert isinstance(before, ToolCallStarted) == isinstance(after, ToolCallCompleted)
+    codes = Counter(event.code for event in events(event_log, run, ToolCallCompleted))
+    assert codes[None] > 0
+    assert set(codes) & {"bad_arguments", "unknown_tool"}, "the model's slips were answered"
+
+
+async def test_kernels_that_were_tried_are_attempts_and_cached_but_do_not_compete(event_log):
+    run = await finish(event_log)
+    tried = {event.source for event in events(event_log, run, KernelTried)}
+    proposed = {event.source for event in events(event_log, run, KernelProposed)}
+    others = tried - proposed
+    assert others
+    attempts = [one for event in events(event_log, run, RoundCompleted) for one in event.attempts]
+    kept = [one for one in attempts if one.in_session]
+    assert kept
+    assert not any(one.gained for one in kept)
+    state = event_log.run_state(run)
+    assert not {entry.candidate.source for entry in state.beam} & others
+    assert sum(credit.tries for credit in state.credits.values()) == len(attempts) - len(kept)
+
+
+async def test_a_submitted_kernel_is_not_judged_again(event_log):
+    evaluator = fakes.FakeEvaluator()
+    run = await fake_models.finish_run(event_log, FakeProvider(), LOOP, workers=fakes.fake_workers(evaluator))
+    tried = {event.source for event in events(event_log, run, KernelTried)}
+    submitted = {event.source for event in events(event_log, run, KernelProposed)} & tried
+    assert submitted
+    assert all(evaluator.calls[source] <= 3 for source in submitted), "at each level once"
+    judged = events(event_log, run, EvaluationCompleted)
+    first = [one for one in judged if one.key.endswith("evaluator") and not one.key.startswith("r0")]
+    assert all(one.cached_from is not None for one in first)
+
+
+async def test_a_turn_is_sent_with_all_that_came_before_and_stored_in_parts(event_log):
+    run = await finish(event_log)
+    session = next(event.key for event in events(event_log, run, SessionStarted))
+    calls = [event for event in events(event_log, run, CallStarted) if event.key == session]
+    requests = [load_request(event_log.get_blob(call.request), event_log.get_blob) for call in calls]
+    assert [turns_of(request) for request in requests] == list(range(len(requests)))
+    assert all(request.tools == requests[0].tools for request in requests)
+    assert max(len(event_log.get_blob(call.request)) for call in calls) < 8000, "texts are stored once"
+    reserved = [call.reserved.tokens for call in calls]
+    assert reserved == sorted(reserved), "each turn reserves for its whole dialogue"
+
+
+def only(*calls: tuple[str, dict]):
+    """Return the script of a model whose every turn makes these calls."""
+
+    def script(request, delivery):
+        if not request.tools:
+            return answer_request(request, delivery)
+        said = [(name, json.dumps(arguments)) for name, arguments in calls]
+        return fake_models.complete_turn(request, "", said)
+
+    return script
+
+
+async def ends(event_log: EventLog, script, **llm) -> set[SessionEndReason]:
+    run = await finish(event_log, script, **llm)
+    found = {event.reason for event in events(event_log, run, SessionEnded)}
+    failed = {event.error.code for event in events(event_log, run, ExecutionFailed)}
+    assert failed == {f"session_{reason.value}" for reason in found}
+    return found
+
+
+async def test_a_session_that_repeats_itself_is_ended(event_log):
+    assert await ends(event_log, only(("history", {}))) == {SessionEndReason.REPETITION}
+
+
+async def test_a_session_that_meets_the_same_error_thrice_is_ended(event_log):
+    def script(request, delivery):
+        if not request.tools:
+            return answer_request(request, delivery)
+        edit = {"find": "nowhere", "replace": "x" * turns_of(request)}
+        said = json.dumps({"source": "v0", "edits": [edit]})
+        return fake_models.complete_turn(request, "", [("check", said)])
+
+    assert await ends(event_log, script) == {SessionEndReason.REPETITION}
+
+
+async def test_a_session_that_calls_no_tool_is_ended(event_log):
+    assert await ends(event_log, only()) == {SessionEndReason.NO_CALLS}
+
+
+async def test_a_session_ends_with_its_last_turn(event_log):
+    def script(request, delivery):
+        if not request.tools:
+            return answer_request(request, delivery)
+        called = [("lookup", json.dumps({"query": f"word{turns_of(request)}"}))]
+        return fake_models.complete_turn(request, "", called)
+
+    assert await ends(event_log, script, turns=3) == {SessionEndReason.TURNS}
+
+
+async def test_what_was_found_competes_although_the_session_was_cut_off(event_log):
+    """A model that never submits: its fastest correct kernel is submitted in its name."""
+
+    def script(request, delivery):
+        said = answer_request(request, delivery)
+        if isinstance(said, Completion) and any(call.name == "submit" for call in said.calls):
+            return fake_models.complete_turn(request, "", [("lookup", '{"query": "softmax"}')])
+        return said
+
+    run = await finish(event_log, script)
+    cut = [one for one in events(event_log, run, SessionEnded) if one.reason is SessionEndReason.REPETITION]
+    assert [one for one in cut if one.submitted is not None]
+    state = event_log.run_state(run)
+    assert state.best.latency_ms < state.initial.latency_ms
+
+
+async def test_a_model_that_refuses_ends_the_session_with_its_reason(event_log):
+    def script(request, delivery):
+        if request.tools and request.dialogue:
+            return Failure(kind=FailureKind.REFUSED, message="no")
+        return answer_request(request, delivery)
+
+    run = await finish(event_log, script)
+    reasons = Counter(event.reason for event in events(event_log, run, SessionEnded))
+    assert reasons[SessionEndReason.MODEL] > 0
+
+
+async def test_two_equal_runs_end_alike_however_their_sessions_interleave(event_log, tmp_path):
+    run = await finish(event_log)
+    with EventLog.open(tmp_path / "other") as other:
+        config = fake_models.daemon_config(proposals=1)
+        twin = await fake_models.submit_run(other, LOOP, "second")
+        await fake_models.host_until(
+            other,
+            fake_models.create_role_factory(other, FakeProvider()),
+            until=lambda: other.run_state(twin).has_ended,
+            config=config,
+        )
+        assert state_hash(other.run_state(twin)) == state_hash(event_log.run_state(run))
+
+
+async def test_answers_are_bought_once(event_log):
+    run = await finish(event_log)
+    bought = Counter((event.key, event.call) for event in events(event_log, run, CallCompleted))
+    assert set(bought.values()) == {1}
