@@ -81,7 +81,7 @@ def sweep(
         if status:
             raise RuntimeError(f"the run that nobody kills ended with {status}")
         calm = read_story(home, calm_run, CAP_USD)
-    report(Case(CALM, wire.address, "ended", figures={"format": wire.address, **vars(calm)}))
+    report(Case(CALM, wire.name, "ended", figures={"format": wire.name, **vars(calm)}))
     for point in points:
         killed = _kill_at(folder / f"at{point}", lives, wire, point, seed)
         if killed is None:
@@ -91,8 +91,8 @@ def sweep(
 
 
 def make_case(wire: WireFormat, killed: KilledRun, calm: Story) -> Case:
-    place = f"{wire.address} {killed.point}"
-    figures = {"format": wire.address, "in_flight": killed.in_flight, **vars(killed.story)}
+    place = f"{wire.name} {killed.point}"
+    figures = {"format": wire.name, "in_flight": killed.in_flight, **vars(killed.story)}
     return Case("SIGKILL", place, "ended alike", "; ".join(killed.find_wrong(calm)), figures)
 
 

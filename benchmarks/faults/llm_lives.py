@@ -30,7 +30,7 @@ from daemon.stop_signal import StopSignal
 from stability.breaker import BreakerPolicy
 from state import crash
 from state.log import EventLog
-from state.model import LlmConfig, PauseCause, RunConfig, RunStatus, SearchConfig
+from state.model import LlmConfig, PauseCause, RoleForm, RunConfig, RunStatus, SearchConfig
 from tests.support import constants_model, fakes
 from tests.support.llm_server import LlmServer
 
@@ -40,10 +40,16 @@ CAP_USD = 3.0
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """A wire format: the endpoint that is asked by it, and the server's address for it."""
+    """A wire format: the endpoint asked by it, the server's address for it, and how kernels are written."""
 
     endpoint: str
     address: str
+    form: RoleForm = "question"
+
+    @property
+    def name(self) -> str:
+        """What the figures call it: the format, and whether kernels are written in sessions."""
+        return self.address if self.form == "question" else f"{self.address} sessions"
 
     @property
     def model(self) -> str:
@@ -56,7 +62,15 @@ class WireFormat:
         return found
 
 
-FORMATS = {"openai": WireFormat("local", "openai"), "anthropic": WireFormat("anthropic", "anthropic")}
+FORMATS = {
+    wire.name: wire
+    for wire in (
+        WireFormat("local", "openai"),
+        WireFormat("anthropic", "anthropic"),
+        WireFormat("local", "openai", "loop"),
+        WireFormat("anthropic", "anthropic", "loop"),
+    )
+}
 
 PRELOADED = (
     "agent_core.roles.llm",
@@ -83,7 +97,7 @@ def create_config(wire: WireFormat, seed: int = 3, *, rounds: int = 1) -> RunCon
         planner=(wire.endpoint,),
         seed=seed,
         cap_usd=CAP_USD,
-        llm=LlmConfig(models=(wire.model,), max_output_tokens=1000),
+        llm=LlmConfig(models=(wire.model,), max_output_tokens=1000, form=wire.form, turns=8),
         search=SearchConfig(
             beam=1, plans=2, implementations=2, rounds=rounds, explorers=0, repairs=1, within_percent=0
         ),

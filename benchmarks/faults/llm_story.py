@@ -42,7 +42,7 @@ def create_faulty_script(first: int) -> Script:
     def answer(asked: Asked) -> Said:
         turn, left = divmod(asked.number, 3)
         if left:
-            return Reply(text=constants_model.answer_question(asked.model, asked.guide, asked.case))
+            return _answer(asked)
         if turn % 4 == 3 and asked.count == 1:
             return Reply(text="and so on", stop=TOO_LONG[asked.vendor])
         fault = FAULTS[(first + turn - 1) % len(FAULTS)]
@@ -50,6 +50,13 @@ def create_faulty_script(first: int) -> Script:
         return fault if streamed or isinstance(fault, Refuse) else UNCOUNTED
 
     return answer
+
+
+def _answer(asked: Asked) -> Reply:
+    if "tools" not in asked.body:
+        return Reply(text=constants_model.answer_question(asked.model, asked.guide, asked.case))
+    text, calls = constants_model.take_turn(asked.model, asked.guide + asked.case, asked.results, asked.turn)
+    return Reply(text=text, calls=calls)
 
 
 @dataclass

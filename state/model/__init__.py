@@ -94,7 +94,15 @@ from state.model.search import (
     TechniqueCredit,
 )
 from state.model.sessions import SessionEndReason, SessionProgress, ToolStep, TriedKernel
-from state.model.settings import ApprovalPoint, LlmConfig, Rebase, RunConfig, SearchConfig, StartName
+from state.model.settings import (
+    ApprovalPoint,
+    LlmConfig,
+    Rebase,
+    RoleForm,
+    RunConfig,
+    SearchConfig,
+    StartName,
+)
 
 __all__ = [
     "INITIAL_KEY",
@@ -158,6 +166,7 @@ __all__ = [
     "Resource",
     "RewriteStep",
     "Role",
+    "RoleForm",
     "RunConfig",
     "RunEnding",
     "RunStatus",

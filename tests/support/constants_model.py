@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Sequence
 
-from agent_core.providers.completion import DialogueStep
 from state.model import digest_of
 
 KERNEL = "TILE_M = 128\nTILE_N = 64\nTILE_K = 32\n\n\ndef kernel(x):\n    return x\n"
@@ -122,18 +121,19 @@ _VERSION = re.compile(r"^(v[1-9]\d*): (\w+)", re.MULTILINE)
 _GAIN = re.compile(r"([\d.]+) times as fast as v0")
 
 
-def take_turn(model: str, case: str, steps: Sequence[DialogueStep]) -> tuple[str, list[tuple[str, str]]]:
-    """Return the text and the calls of the next turn of a session: change, mend what is refused, end.
+def take_turn(model: str, case: str, told: Sequence[str], turn: int) -> tuple[str, list[tuple[str, str]]]:
+    """Return the text and the calls of a turn of a session: change, mend what is refused, end.
+
+    `told` are the results of all calls so far.
 
     Some first turns talk and call nothing, call a tool that is none, or misspell an argument; which, follows
     from the plan. Told so, it does it right.
     """
     name, value, changed = _CHANGE.findall(case)[0]
     draw = int(digest_of(repr([model, _kernel(case), name, changed]).encode())[:12], 16)
-    told = [result.text for step in steps for result in step.results]
     judged = [found.groups() for text in told if (found := _VERSION.search(text))]
     if not judged:
-        slip = draw % 8 if not steps else 7
+        slip = draw % 8 if turn == 0 else 7
         if slip == 0:
             return "I would change a constant.", []
         edit = {"find": f"{name} = {value}\n", "replace": f"{name} = {changed}\n"}

@@ -61,6 +61,21 @@ class Asked:
         return self.body["messages"][begin:]
 
     @property
+    def turn(self) -> int:
+        """How many answers of a dialogue came before."""
+        return sum(message["role"] == "assistant" for message in self.later)
+
+    @property
+    def results(self) -> list[str]:
+        """The results of all calls of a dialogue so far, in order."""
+        if self.vendor == "openai":
+            return [message["content"] for message in self.later if message["role"] == "tool"]
+        blocks = [
+            block for message in self.later if message["role"] == "user" for block in message["content"]
+        ]
+        return [block["content"] for block in blocks if block["type"] == "tool_result"]
+
+    @property
     def digest(self) -> str:
         """Says which question this is, whatever its format, its bound and its breakpoints."""
         later = [json.dumps(message, sort_keys=True) for message in self.later]

@@ -52,7 +52,8 @@ def answer_request(request: CompletionRequest, delivery: int) -> str | Completio
     guide, case = ("\n\n".join(part.text for part in parts) for parts in (request.guide, request.case))
     if not request.tools:
         return constants_model.answer_question(request.model, guide, case)
-    text, called = constants_model.take_turn(request.model, guide + case, request.dialogue)
+    told = [result.text for step in request.dialogue for result in step.results]
+    text, called = constants_model.take_turn(request.model, guide + case, told, len(request.dialogue))
     return complete_turn(request, text, called)
 
 

@@ -63,7 +63,7 @@ async def test_plans_are_carried_out_in_sessions(event_log, home):
     submitted = {event.key: event.submitted for event in ended if event.submitted}
     assert submitted == {event.key: event.source for event in events(event_log, run, KernelProposed)}
     assert event_log.run_state(run).best.latency_ms < event_log.run_state(run).initial.latency_ms
-    assert verify_log(home).ok
+    assert verify_log(home).is_ok
 
 
 async def test_every_tool_call_has_one_start_and_one_outcome_before_the_next_turn(event_log):
