@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agentctl.formatting import format_count, format_work_time
+from agentctl.formatting import format_count, format_latency, format_work_time
 from state.events import (
     BudgetShort,
     BudgetWarned,
@@ -16,6 +16,11 @@ from state.events import (
     DayReserved,
     DaySettled,
     Event,
+    KernelTried,
+    SessionEnded,
+    SessionStarted,
+    ToolCallCompleted,
+    ToolCallStarted,
 )
 from state.model import Amount
 
@@ -59,11 +64,36 @@ def _format_cost(usd: float | None, tokens: int) -> str:
     return f"{cost}, {format_count(tokens, 'token')}"
 
 
+def _describe_tool_completed(event: ToolCallCompleted) -> str:
+    what = f"refused: {event.code}" if event.code else "answered"
+    return f"{event.tool} {what} in {format_work_time(event.ms)}, turn {event.turn + 1}"
+
+
+def _describe_kernel_tried(event: KernelTried) -> str:
+    timed = event.evaluation.benchmark
+    latency = f", {format_latency(timed)}" if timed else ""
+    reused = f", as {event.cached_from} had found" if event.cached_from else ""
+    return f"in turn {event.turn + 1}: {event.evaluation.verdict.value}{latency}{reused}"
+
+
+def _describe_session_ended(event: SessionEnded) -> str:
+    detail = f": {event.detail}" if event.detail else ""
+    return f"{event.reason.value} after {format_count(event.turns, 'turn')}{detail}"
+
+
 CALL_DESCRIBERS: Mapping[type[Event], Callable[[Any], str]] = {
     CallStarted: _describe_call_started,
     CallCompleted: _describe_call_completed,
     CallFailed: _describe_call_failed,
     CallLost: _describe_call_lost,
+    SessionStarted: lambda event: (
+        f"{event.role} of {event.model}: at most {format_count(event.turns, 'turn')}, "
+        f"{format_count(len(event.tools), 'tool')}"
+    ),
+    ToolCallStarted: lambda event: f"{event.tool}, turn {event.turn + 1}",
+    ToolCallCompleted: _describe_tool_completed,
+    KernelTried: _describe_kernel_tried,
+    SessionEnded: _describe_session_ended,
     BudgetShort: lambda event: (
         f"{event.resource}: {event.left:g} left of {event.cap:g}, {event.wanted:g} wanted"
     ),

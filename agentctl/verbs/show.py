@@ -29,6 +29,7 @@ from agentctl.verbs.why import format_story
 from agentctl.views import as_json
 from agentctl.views.candidate import CandidateView, load_candidate
 from agentctl.views.exchange import Exchange, load_exchanges
+from agentctl.views.session import SessionView, load_session
 from daemon import exits
 from daemon.errors import DaemonError
 from state.errors import BlobMissing, BlobPruned
@@ -39,6 +40,9 @@ from state.reader import LogReader
 PROMPTS = "prompts"
 """The field that names a prompt set. It is long and mostly the same, and `agentctl prompts` shows it."""
 
+MOST_ARGUMENTS = 400
+"""How many characters of a tool call's arguments a dialogue shows; `--json` has all."""
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -48,10 +52,10 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 @click.option("--state", "want_state", is_flag=True, help="The run's state after this event instead.")
 @click.option(
     "--what",
-    type=click.Choice(("all", "plan", "source", "profile", "judge", "prompt", "answer")),
+    type=click.Choice(("all", "plan", "source", "profile", "judge", "prompt", "answer", "session")),
     default="all",
     show_default=True,
-    help="What to show of the kernel; prompts and answers as they were sent.",
+    help="What to show of the kernel; prompts and answers as they were sent, a session as a dialogue.",
 )
 @common_options
 def show(session: Session, place: str, kernel: str | None, *, want_state: bool, what: str) -> None:
@@ -98,6 +102,13 @@ def _show_kernel(session: Session, run: str, name: str, what: str) -> None:
         run = str(find_run(reader, run)["run"])
         found = load_candidate(reader, run, name)
         asked = load_exchanges(reader, run, found.id) if what in ("prompt", "answer") else ()
+        held = load_session(reader, run, found.id) if what == "session" else None
+    if what == "session":
+        if held is None:
+            raise DaemonError(f"no session was held for {found.id}", code="no_session")
+        content = {"run": run, "candidate": found.id, "session": as_json(held)}
+        session.emit(content, "\n".join(_session_lines(held)))
+        return
     if what in ("prompt", "answer"):
         if not asked:
             raise DaemonError(f"no model was asked for {found.id}", code="no_exchange")
@@ -236,6 +247,31 @@ def _answer_lines(one: Exchange) -> Iterator[str]:
     yield _exchange_heading(one)
     yield (one.answer or one.said or "no answer yet").rstrip("\n")
     yield ""
+
+
+def _session_lines(held: SessionView) -> Iterator[str]:
+    taken = len({turn.exchange.question for turn in held.turns})
+    ended = f"ended: {held.reason}" if held.reason else "goes on"
+    detail = f", {held.detail}" if held.detail else ""
+    yield f"session with {held.model} ({held.place}): {taken} of {held.most_turns} turns, {ended}{detail}"
+    for turn in held.turns:
+        yield ""
+        yield _exchange_heading(turn.exchange)
+        text = (turn.exchange.text or turn.exchange.said or "").strip()
+        yield from _indent(text) if text else ()
+        for call in turn.calls:
+            yield style(f"  {call.tool} {_short_arguments(call.arguments)}", "key")
+            yield from _indent(call.result.strip() if call.result is not None else "(it runs)", by=4)
+
+
+def _indent(text: str, by: int = 2) -> Iterator[str]:
+    yield from (f"{'':{by}}{line}".rstrip() for line in text.split("\n"))
+
+
+def _short_arguments(arguments: str) -> str:
+    """Return a call's arguments on one line; a long source is cut."""
+    flat = " ".join(arguments.split())
+    return flat if len(flat) <= MOST_ARGUMENTS else f"{flat[: MOST_ARGUMENTS - 3]}..."
 
 
 _EXCHANGE_LINES: Mapping[str, Callable[[Exchange], Iterator[str]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from state.events import CallCompleted, CallEnded, CallFailed, CallLost, CallSta
 from state.model import EffectKey, Role
 from state.reader import LogReader
 from state.records import RecordedEvent
+
+SESSION_ROLE = "session"
+"""The prompt of sessions; their answers are turns."""
 
 MODEL_ROLES = (Role.PLANNER, Role.EXECUTOR, Role.SUMMARIZER, Role.REFLECTOR)
 """The roles whose effects may ask models, in order."""
@@ -20,8 +24,9 @@ class Exchange:
     """One attempt at an answer. `role` names the prompt; `attempt` counts from 1, `question` from 0.
 
     `guide` is the general part of the prompt and `case` the specific part; None if they are no longer in
-    this log. `outcome` is answered, lost, waits or a kind of failure; `said` is the error of a failure.
-    `cost_usd` is None if the price is unknown. `place` is the attempt's first event, as RUN@SEQ.
+    this log. `text` is the prose of an answer, which in a session has tool calls besides. `outcome` is
+    answered, lost, waits or a kind of failure; `said` is the error of a failure. `cost_usd` is None if the
+    price is unknown. `place` is the attempt's first event, as RUN@SEQ.
     """
 
     role: str
@@ -34,6 +39,7 @@ class Exchange:
     case: str | None
     outcome: str
     answer: str | None
+    text: str | None
     said: str | None
     ms: float | None
     input_tokens: int | None
@@ -72,6 +78,7 @@ def _build_exchange(reader: LogReader, item: RecordedEvent, ended: RecordedEvent
     event = ended.event if ended else None
     guide, case = _request_texts(reader, begun.request)
     tokens = event.tokens if isinstance(event, CallEnded) else None
+    answer = _load_text(reader, event.answer) if isinstance(event, CallCompleted) else None
     return Exchange(
         role=begun.role,
         model=begun.model,
@@ -82,7 +89,8 @@ def _build_exchange(reader: LogReader, item: RecordedEvent, ended: RecordedEvent
         guide=guide,
         case=case,
         outcome=_call_outcome(event),
-        answer=_load_text(reader, event.answer) if isinstance(event, CallCompleted) else None,
+        answer=answer,
+        text=_answer_prose(answer, in_session=begun.role == SESSION_ROLE),
         said=_failure_text(event),
         ms=event.ms if isinstance(event, (CallCompleted, CallFailed)) else None,
         input_tokens=tokens.input if tokens else None,
@@ -101,6 +109,14 @@ def _request_texts(reader: LogReader, request: str) -> tuple[str | None, str | N
     except (BlobMissing, ValueError):  # removed from the log, or written by another version
         return None, None
     return "".join(part.text for part in found.guide), "".join(part.text for part in found.case)
+
+
+def _answer_prose(answer: str | None, *, in_session: bool) -> str | None:
+    """Return an answer without its calls; in a session it is stored as a whole turn, in JSON."""
+    if answer is None or not in_session:
+        return answer
+    found = json.loads(answer)
+    return str(found.get("text", ""))
 
 
 def _load_text(reader: LogReader, digest: str) -> str | None:

@@ -70,9 +70,8 @@ class Asked:
         """The results of all calls of a dialogue so far, in order."""
         if self.vendor == "openai":
             return [message["content"] for message in self.later if message["role"] == "tool"]
-        blocks = [
-            block for message in self.later if message["role"] == "user" for block in message["content"]
-        ]
+        users = [message["content"] for message in self.later if message["role"] == "user"]
+        blocks = [block for content in users for block in content]
         return [block["content"] for block in blocks if block["type"] == "tool_result"]
 
     @property

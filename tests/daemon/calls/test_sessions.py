@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from agent_core.providers.completion import Completion
 from agent_core.providers.failures import Failure, FailureKind
+from agentctl.app import agentctl
+from agentctl.views.session import load_session
+from daemon import exits
 from daemon.calls.request_rendering import load_request
 from state.events import (
     CallCompleted,
@@ -28,6 +32,7 @@ from state.events import (
 from state.fold import state_hash
 from state.log import EventLog
 from state.model import SessionEndReason
+from state.reader import LogReader
 from state.verify import verify_log
 from tests.daemon.calls import fake_models
 from tests.daemon.calls.fake_models import LOOP, FakeProvider, answer_request
@@ -214,3 +219,28 @@ async def test_answers_are_bought_once(event_log):
     run = await finish(event_log)
     bought = Counter((event.key, event.call) for event in events(event_log, run, CallCompleted))
     assert set(bought.values()) == {1}
+
+
+async def test_a_session_is_shown_as_a_dialogue(event_log, home, capsys):
+    run = await finish(event_log)
+    key = next(one.key for one in events(event_log, run, SessionEnded) if one.submitted)
+    candidate = key.rsplit(".", 1)[0]
+    with LogReader.open(home) as reader:
+        held = load_session(reader, run, candidate)
+    assert held is not None
+    assert (held.reason, held.most_turns) == ("submitted", 8)
+    assert [call.tool for turn in held.turns for call in turn.calls][-1] == "submit"
+    assert show(home, run, candidate) == exits.OK
+    shown = capsys.readouterr().out
+    for said in ("ended: submitted", "history", "times as fast as v0", "is submitted"):
+        assert said in shown
+    assert show(home, run, "initial") != exits.OK
+    assert "no session was held" in capsys.readouterr().err
+
+
+def show(home: Path, run: str, candidate: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        exits.run_command(
+            agentctl, "agentctl", ["--home", str(home), "show", run, candidate, "--what", "session"]
+        )
+    return int(ended.value.code or 0)
