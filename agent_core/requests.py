@@ -29,7 +29,9 @@ from state.model import (
     EffectKey,
     EvaluationRequest,
     Level,
+    LlmConfig,
     Role,
+    RoleForm,
     canonical_json,
     digest_of,
     draw_seed,
@@ -62,8 +64,12 @@ def _works_in_loop(state: RunState, key: EffectKey) -> bool:
     slot = state.slot_of(key)
     if key.role is not Role.EXECUTOR or slot is None or not is_llm_proposer(slot.planner):
         return False
-    settings = state.config.llm
-    return (settings.repairer_form or settings.form if key.repair else settings.form) == "loop"
+    return form_of_role(state.config.llm, key.repair > 0) == "loop"
+
+
+def form_of_role(settings: LlmConfig, repairs: bool) -> RoleForm:
+    """Return how the executor works, or the repairer if it `repairs`."""
+    return settings.repairer_form or settings.form if repairs else settings.form
 
 
 def _learning_context(state: RunState) -> bytes:

@@ -6,21 +6,29 @@ what was learnt. The length of answers is unknown; `ANSWER_TOKENS` holds assumpt
 not think at length. `usd` assumes no repairs, and that prompts' common prefixes come from a cache.
 `most_usd` assumes all possible repairs, no cache, and the longest possible answers. Neither counts
 questions that are asked again after a failure or a faulty answer. An unknown price is None.
+
+A role that works in a loop is asked once a turn, each time with the dialogue so far. `usd` assumes
+`SESSION_TURNS` turns that add `TURN_TOKENS` each, from a cache; `most_usd` all turns, each with the longest
+answer and results. A session's own prompt is shorter than the question's, which stands for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 
 from agent_core.ensemble import ModelShare, parse_model_shares, planner_models
 from agent_core.prompting import PromptSet
 from agent_core.proposers import is_llm_proposer
 from agent_core.providers.completion import CompletionRequest
-from agent_core.providers.windows import estimate_request_tokens, estimate_tokens
+from agent_core.providers.windows import LETTERS_PER_TOKEN, estimate_request_tokens, estimate_tokens
+from agent_core.requests import form_of_role
 from agent_core.roles.ask_protocol import FillPrompt
 from agent_core.roles.llm import LlmRoles
+from agent_core.roles.llm.session import MOST_CALLS
+from agent_core.tools.answers import MOST_WITH_MORE
 from agentctl.sample_requests import SampleRequests
 from daemon.calls import model_catalog, request_rendering
 from daemon.config import Config
@@ -35,6 +43,13 @@ ANSWER_TOKENS: Mapping[str, int] = {
     "reflector": 150,
 }
 """Assumed tokens of an answer, without the kernel that executors and repairers write."""
+
+SESSION_TURNS = 6
+"""Assumed turns of a session, if it may take as many."""
+TURN_TOKENS = 800
+"""Assumed tokens by which a turn makes the dialogue longer: an answer with edits, and short results."""
+_MOST_RESULTS = MOST_CALLS * ceil(MOST_WITH_MORE / LETTERS_PER_TOKEN)
+"""Most tokens of the results of one turn."""
 
 _WRITES_KERNEL = frozenset({"executor", "repairer"})
 
@@ -87,7 +102,9 @@ def estimate_cost(config: Config, problem: Problem, kernel: str, prompts: Prompt
             request = _render_first_request(stand_in, role, model, config, prompts)
             answer = ANSWER_TOKENS[role] + (estimate_tokens(kernel) if role in _WRITES_KERNEL else 0)
             price = model_catalog.model_price(config.daemon, model)
-            rows.append(_build_row(role, model, (calls * part, most * part), request, price, answer=answer))
+            row = _build_row(role, model, (calls * part, most * part), request, price, answer=answer)
+            looped = role in _WRITES_KERNEL and form_of_role(config.run.llm, role == "repairer") == "loop"
+            rows.append(_expect_turns(row, request, price, config.run.llm.turns) if looped else row)
     return CostEstimate(tuple(rows), config.run.search.rounds, config.run.cap_usd)
 
 
@@ -153,6 +170,34 @@ def _build_row(
         output_tokens=usual.output,
         usd=None if price is None else calls[0] * price.cost(usual),
         most_usd=None if price is None else calls[1] * price.max_cost(tokens, request.max_output_tokens),
+    )
+
+
+def _expect_turns(
+    row: EstimateRow, request: CompletionRequest, price: Price | None, turns: int
+) -> EstimateRow:
+    """Return the row of a role whose every call is a session of turns."""
+    usual, longest = min(SESSION_TURNS, turns), request.max_output_tokens
+    inputs = [row.input_tokens + turn * TURN_TOKENS for turn in range(usual)]
+    known = [row.shared_tokens, *inputs][:usual]  # what was sent before comes from a cache
+    answers = min(TURN_TOKENS, longest)
+    costs, most = [0.0], [0.0]
+    if price is not None:
+        costs = [
+            price.cost(Tokens(input=size, cached=cached, output=answers))
+            for size, cached in zip(inputs, known, strict=True)
+        ]
+        grown = (row.input_tokens + turn * (longest + _MOST_RESULTS) for turn in range(turns))
+        most = [price.max_cost(size, longest) for size in grown]
+    return replace(
+        row,
+        calls=row.calls * usual,
+        most_calls=row.most_calls * turns,
+        input_tokens=round(sum(inputs) / usual),
+        shared_tokens=round(sum(known) / usual),
+        output_tokens=answers,
+        usd=None if price is None else row.calls * sum(costs),
+        most_usd=None if price is None else row.most_calls * sum(most),
     )
 
 

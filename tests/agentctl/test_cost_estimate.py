@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import seeds
 from agent_core.prompting import builtin_prompts
 from agent_core.providers.windows import estimate_tokens
-from agentctl.cost_estimate import ANSWER_TOKENS, estimate_cost
+from agentctl.cost_estimate import ANSWER_TOKENS, SESSION_TURNS, estimate_cost
 from agentctl.dry_run import format_estimate
 from daemon.config import Config
+from state.log import EventLog
 from state.model import LlmConfig, RunConfig, SearchConfig
 from tests.daemon.calls import fake_models as models
 from tests.daemon.calls.fake_models import MODEL
+from tests.support import constants_model
 
 PROBLEM = seeds.load_problem("silu")
 SEARCH = SearchConfig(beam=3, plans=4, implementations=2, rounds=3, repairs=2, top_k=2)
@@ -45,6 +49,30 @@ def test_calls_follow_from_the_search(caplog):
         "reflector": (kernels, kernels),
         "summarizer": (6, 6),
     }
+
+
+def test_a_session_is_asked_once_a_turn_with_all_that_came_before():
+    asked, looped = rows(config("local")), rows(config("local", form="loop", turns=8))
+    one, many = asked["executor", MODEL], looped["executor", MODEL]
+    assert many.calls == SESSION_TURNS * one.calls
+    assert many.most_calls == 8 * one.most_calls
+    assert many.input_tokens > one.input_tokens
+    assert many.usd > one.usd
+    assert many.most_usd > 8 * one.most_usd, "each turn may be longer than the one before"
+    assert looped["planner", MODEL] == asked["planner", MODEL]
+    mixed = rows(config("local", form="loop", repairer_form="question", turns=8))
+    assert mixed["repairer", MODEL] == asked["repairer", MODEL]
+
+
+async def test_real_sessions_cost_less_than_their_estimate_says_at_most(home):
+    settings = Config(run=models.LOOP, daemon=models.daemon_config())
+    with EventLog.open(home) as log:
+        run = await models.finish_run(log, models.FakeProvider(), models.LOOP)
+        spent = log.run_state(run).spent_usd
+    found = await asyncio.to_thread(
+        estimate_cost, settings, seeds.load_problem("silu"), constants_model.KERNEL, builtin_prompts()
+    )
+    assert 0 < spent < found.most_usd
 
 
 def test_models_share_their_roles_by_weight_and_planners_by_turns():

@@ -33,7 +33,7 @@ def test_the_set_is_listed_role_by_role_in_the_order_it_is_told(ctl):
         f"prompts {builtin_prompts().version[:12]}: the program's own\nplanner, in this order:\n"
     )
     found = ctl("prompts", "--json").json
-    assert list(found["roles"]) == ["planner", "executor", "repairer", "summarizer", "reflector"]
+    assert list(found["roles"]) == ["planner", "executor", "repairer", "session", "summarizer", "reflector"]
     files = [block["file"] for block in found["roles"]["planner"]]
     assert files[:4] == ["guide/role.md", "trn1/architecture.md", "trn2/architecture.md", "guide/api.md"]
     assert files[-1] == "planner/ask.md"

@@ -15,7 +15,7 @@ from agent_core.prompting import (
     builtin_prompts,
 )
 
-ROLES = ("planner", "executor", "repairer", "summarizer", "reflector")
+ROLES = ("planner", "executor", "repairer", "session", "summarizer", "reflector")
 TARGETS = ("trn1", "trn2")
 
 
@@ -185,7 +185,7 @@ def test_a_shared_file_names_only_what_all_its_roles_have():
     (found,) = faults(guide__role=b"{{menu}}")
     assert found == "guide/role.md, line 1: {{menu}}: no such value here; there are fault"
     (found,) = faults(guide__problem=b"{{problem}} {{reference}} {{menu}}")
-    assert found.startswith("guide/problem.md, line 1: {{menu}}: no such value here; there are examples")
+    assert found.startswith("guide/problem.md, line 1: {{menu}}: no such value here; there are kernel")
 
 
 def test_a_file_must_not_change_more_often_than_what_is_behind_it():

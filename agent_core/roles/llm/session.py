@@ -212,7 +212,7 @@ async def implement_in_session(request: ImplementRequest, read: ReadBlob, host: 
     tools = [ToolDefinition(name=t.name, description=t.description, parameters=t.schema) for t in offered]
     await host.begin([tool.name for tool in offered], request.session.turns)
     session = Session(host=host, bench=bench, tools=tools, turns=request.session.turns)
-    ending = await session.run(lambda room: _fill_prompt(request, read, room))
+    ending = await session.run(lambda room: fill_prompt(request, read, room))
     submitted = ending.submitted
     if submitted is None and ending.reason is not SessionEndReason.GAVE_UP:
         submitted = find_best(bench)
@@ -246,7 +246,8 @@ def make_bench(request: ImplementRequest, read: ReadBlob, host: SessionHost) -> 
     )
 
 
-def _fill_prompt(request: ImplementRequest, read: ReadBlob, room: TokenBudget) -> Mapping[str, str]:
+def fill_prompt(request: ImplementRequest, read: ReadBlob, room: TokenBudget) -> Mapping[str, str]:
+    """Return the values of a session's prompt; nothing of it may be left out."""
     source = prompt_values.source_of(request.parent, read)
     fence = load_target(request.target).language.fence
     values: dict[str, str | PromptItems] = {

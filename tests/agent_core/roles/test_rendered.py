@@ -15,9 +15,12 @@ from typing import Any
 
 import pytest
 
-from agent_core.effects import LearningContext
+from agent_core.effects import LearningContext, SessionRequest
 from agent_core.prompting import TextLifetime, builtin_prompts
+from agent_core.providers.windows import estimate_tokens
+from agent_core.roles.ask_protocol import TokenBudget
 from agent_core.roles.llm import LlmRoles
+from agent_core.roles.llm.session import fill_prompt
 from state.model import (
     Attempt,
     ErrorInfo,
@@ -117,6 +120,23 @@ async def render_prompt(role: str, target: str) -> str:
         text = "(as in its file)\n" if part.lasts is TextLifetime.RELEASE else part.text
         parts.append(f"=== {part.path} ({part.lasts.name.lower()})\n{text}")
     return "\n".join(parts)
+
+
+@pytest.mark.parametrize("failed", [(), ((FAST, ERROR),)], ids=["first", "repair"])
+def test_a_session_is_told_its_plan_and_its_kernel_and_looks_up_the_rest(failed):
+    held = Blobs()
+    plan = held.plan_request(CONTEXT)
+    session = SessionRequest(turns=16, context=plan.context, bounds=plan.bounds, within_percent=2.0)
+    request = held.implement_request(failed=failed).model_copy(update={"session": session})
+    own = builtin_prompts()
+    values = fill_prompt(request, held.read, TokenBudget(100_000, estimate_tokens, "trn2", own))
+    blocks = own.render_role("session", "trn2", values)
+    told = "\n".join(block.text for block in blocks)
+    assert failed or estimate_tokens(told) < 3000
+    assert ("that was refused (v1)" in told) == bool(failed)
+    last_line = PROBLEM.kernel.strip().split("\n")[-1]
+    for said in (last_line, "tight lower bound", request.plan.title, "turns: 16"):
+        assert said in told
 
 
 @pytest.mark.parametrize(("role", "target"), CASES)
