@@ -48,8 +48,16 @@ async def translate_reference(home: Path, config: Config, file: ReferenceFile) -
 
     Raises:
         UntranslatableError: there is no translation; the message names what is in the way.
+        NotAnswered: it took longer than `daemon.evaluation_seconds`.
         remote.RemoteError: the reference fails, or nothing can be predicted here.
     """
+    from agentctl.verbs.try_ import await_within_deadline
+
+    work = _translate_reference(home, config, file)
+    return await await_within_deadline(work, config.daemon, doing="translating", wanted="translation")
+
+
+async def _translate_reference(home: Path, config: Config, file: ReferenceFile) -> TranslatedProblem:
     translator = load_translator(config.run.target)
     config = config.model_copy(update={"run": config.run.model_copy(update={"size": SIZE})})
     draft = make_problem(file, [OutputShape((1,), "float32")])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agentctl.app import Session
 from agentctl.formatting import format_ms
 from agentctl.run_flags import config_from_flags, read_kernel_source
-from agentctl.verbs.try_ import MemoryBlobs, evaluate_kernel
+from agentctl.verbs.try_ import MemoryBlobs, await_within_deadline, evaluate_kernel
 from daemon import exits
 from daemon.config import Config
 from state.model import PERSON, Evaluation, PredictedLatency, digest_of
@@ -82,9 +82,16 @@ async def _predict_forms(
             (found,) = await evaluator.predict(request, blobs)
             return found
 
-        before = await predict(source)
-        form = before.canonical
-        return before, await predict(form.source) if form is not None and form.source is not None else None
+        async def predict_both() -> tuple[PredictedLatency, PredictedLatency | None]:
+            before = await predict(source)
+            form = before.canonical
+            return before, await predict(
+                form.source
+            ) if form is not None and form.source is not None else None
+
+        return await await_within_deadline(
+            predict_both(), config.daemon, doing="predicting", wanted="prediction"
+        )
     finally:
         await workers.aclose()
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,7 +21,7 @@ from agentctl.run_flags import (
 )
 from agentctl.views.run import bound_percent
 from daemon import exits
-from daemon.config import Config
+from daemon.config import Config, DaemonConfig
 from daemon.errors import NotAnswered
 from state.errors import BlobMissing
 from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, HostConfig, Level, digest_of
@@ -29,6 +29,8 @@ from targets.registry import roofline_name, starting_kernel, target_names
 
 if TYPE_CHECKING:
     from remote.evaluator import EvaluationAnswer
+
+T = TypeVar("T")
 
 SAY_AFTER_SECONDS = 2.0
 SAY_EVERY_SECONDS = 10.0
@@ -118,7 +120,6 @@ async def evaluate_kernel(
     workers = create_workers(home, config.daemon)
     try:
         evaluator = workers.get_evaluator(config.run)
-        await evaluator.prepare()
         files = (*problem.files.values(), source)
         request = EvaluationRequest(
             candidate=INITIAL_KEY.candidate_id,
@@ -131,37 +132,45 @@ async def evaluate_kernel(
             level=level,
         )
         blobs = MemoryBlobs({digest_of(data): data for data in files})
-        return await _await_verdict(evaluator.evaluate(request, blobs), config.daemon.evaluation_seconds)
+
+        async def judge() -> EvaluationAnswer:
+            await evaluator.prepare()
+            return await evaluator.evaluate(request, blobs)
+
+        return await await_within_deadline(judge(), config.daemon)
     finally:
         await workers.aclose()
 
 
-async def _await_verdict(work: Awaitable[EvaluationAnswer], seconds: float) -> EvaluationAnswer:
+async def await_within_deadline(
+    work: Awaitable[T], config: DaemonConfig, *, doing: str = "judging", wanted: str = "verdict"
+) -> T:
     """Return the result of `work`; report on stderr that it goes on if it takes a while.
 
     Raises:
-        NotAnswered: it took longer than `seconds`, and was cancelled.
+        NotAnswered: it took longer than `daemon.evaluation_seconds`, and was cancelled.
     """
-    saying = asyncio.create_task(_report_waiting(seconds))
+    seconds = config.evaluation_seconds
+    saying = asyncio.create_task(_report_waiting(doing, seconds))
     try:
         async with asyncio.timeout(seconds) as deadline:
             return await work
     except TimeoutError:
         if not deadline.expired():
             raise
-        text = f"no verdict within {seconds:g} s, by daemon.evaluation_seconds"
+        text = f"no {wanted} within {seconds:g} s, by daemon.evaluation_seconds"
         raise NotAnswered(text, code="evaluation_deadline") from None
     finally:
         saying.cancel()
         await asyncio.gather(saying, return_exceptions=True)
 
 
-async def _report_waiting(seconds: float) -> None:
+async def _report_waiting(doing: str, seconds: float) -> None:
     waited = 0.0
     for pause in chain((SAY_AFTER_SECONDS,), repeat(SAY_EVERY_SECONDS)):
         await asyncio.sleep(pause)
         waited += pause
-        click.echo(f"judging: {waited:g} s, {seconds:g} s at most", err=True)
+        click.echo(f"{doing}: {waited:g} s, {seconds:g} s at most", err=True)
 
 
 def _format_verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None]) -> str:

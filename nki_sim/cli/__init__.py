@@ -32,11 +32,14 @@ _LACKING = frozenset({"unsupported", "unsupported_argument", "eager_launch"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit status."""
+    """Run one verb and return the exit status.
+
+    Only a process of its own, which passes no `argv`, enforces a deadline.
+    """
     given = sys.argv[1:] if argv is None else list(argv)
     with progress.use_default_signals():
         try:
-            return _parse_and_run(given)
+            return _parse_and_run(given, is_own_process=argv is None)
         finally:
             # Flush here, where a closed pipe ends the process quietly.
             print(end="", flush=True)
@@ -47,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     return grammar.build_parser(VERBS.values())
 
 
-def _parse_and_run(given: Sequence[str]) -> int:
+def _parse_and_run(given: Sequence[str], *, is_own_process: bool) -> int:
     try:
         options = build_parser().parse_args(given)
     except UsageError as error:
@@ -57,26 +60,24 @@ def _parse_and_run(given: Sequence[str]) -> int:
             print(report_text.report_to_json({**report, "error": _error_fields(error)}))
         print(f"{error.usage}{error}", file=sys.stderr)
         return EXIT_USAGE
-    return _run_verb(options)
+    return _run_verb(options, deadline_seconds(options) if is_own_process else None)
 
 
-def _run_verb(options: argparse.Namespace) -> int:
-    """Run the verb; print its report to stdout or its error to stderr."""
+def _run_verb(options: argparse.Namespace, seconds: float | None) -> int:
+    """Run the verb, for `seconds` at most; print its report to stdout or its error to stderr."""
     verb, out = VERBS[options.verb], sys.stdout
     report, options.stdout = verb.blank_report(), out
     # A program reads the trace that goes to stdout.
     taken = str(getattr(options, "trace", "")) == grammar.STDOUT
     try:
+        if verb.on_kernel:
+            report["file"] = getattr(options, "kernel", None)
+            report["target"] = options.target = resolve_target(options)
         # The kernel's own prints must not end up in the JSON.
         with (
-            progress.enforce_deadline(
-                deadline_seconds(options), EXIT_KERNEL, lambda: _report_timeout(options, report, out)
-            ),
+            progress.enforce_deadline(seconds, EXIT_KERNEL, lambda: _report_timeout(options, report, out)),
             redirect_stdout(sys.stderr if options.json or taken else out),
         ):
-            if verb.on_kernel:
-                report["file"] = getattr(options, "kernel", None)
-                report["target"] = options.target = resolve_target(options)
             status = verb.action(options, report)
     except RuleError as error:
         report["checks"] += [asdict(item) for item in error.broken] or [describe_error(error)]

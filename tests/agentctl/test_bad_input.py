@@ -19,6 +19,7 @@ from state.log import EventLog
 from state.reader import LogReader
 from tests.support import fakes
 from tests.support.command_line import Called
+from tests.support.endless_kernels import ENDLESS
 from tests.support.fakes import FAKE
 
 ROOT = Path(__file__).parents[2]
@@ -360,3 +361,26 @@ def test_a_home_that_another_process_owns_is_read_all_the_same(ctl, home, finish
         assert ctl("status").status == 0
         assert ctl("verify").status == 0
         assert ctl("best", finished).status == 0
+
+
+# --- what never ends -------------------------------------------------------------------------------
+
+
+def test_a_deadline_ends_a_kernel_inside_one_call(ctl, tmp_path, monkeypatch):
+    path = tmp_path / "k.py"
+    path.write_text(ENDLESS["sum in C"])
+    monkeypatch.setenv("NKI_AGENT_DAEMON__EVALUATION_SECONDS", "1")
+    called = ctl("try", path, "--problem", "silu", "--size", "reduced")
+    assert_one_line(called, exits.TIMEOUT, "no verdict within 1 s", "daemon.evaluation_seconds")
+
+
+def test_a_deadline_ends_a_reference_that_is_translated(ctl, tmp_path, monkeypatch):
+    path = tmp_path / "endless.py"
+    path.write_text(
+        'INPUT_SPECS = {"x": ((128, 512), "float32")}\n\n\n'
+        "def reference(x):\n    sum(iter(int, 1))\n    return x\n"
+    )
+    monkeypatch.setenv("NKI_AGENT_DAEMON__EVALUATION_SECONDS", "1")
+    called = ctl("translate", path)
+    assert called.status == exits.TIMEOUT
+    assert called.err.splitlines()[-1] == "agentctl: no translation within 1 s, by daemon.evaluation_seconds"

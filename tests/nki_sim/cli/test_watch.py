@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from nki_sim.cli import grammar, main, progress, verb_table
+from tests.support.endless_kernels import ENDLESS
+from tests.support.sweeps import parametrize_sweep
 
 
 def endless(tmp_path: Path) -> Path:
@@ -44,13 +46,27 @@ def test_an_interrupt_while_tracing_ends_the_command(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_a_deadline_ends_what_the_kernel_cannot_be_asked_to(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "nki_sim.cli", "run", str(endless(tmp_path)), "--arg", "4x4"]
+@parametrize_sweep("name", sorted(ENDLESS), quick={"sum in C", "power at import"})
+def test_a_deadline_ends_every_kernel(name: str, tmp_path: Path) -> None:
+    """Also one that is inside a single call of C, where no thread and no handler of a signal gets a turn."""
+    kernel = tmp_path / "endless.py"
+    kernel.write_text(ENDLESS[name])
+    argv = [sys.executable, "-m", "nki_sim.cli", "trace", str(kernel), "--arg", "128x512"]
     done = subprocess.run(
         [*argv, "--deadline", "0.5", "--json"], check=False, capture_output=True, text=True, timeout=60
     )
     report = json.loads(done.stdout)
     assert (done.returncode, report["correct"], report["error"]["code"]) == (3, None, "limit_time")
+    assert (report["file"], report["target"]) == (str(kernel), "trn2")
+
+
+def test_a_command_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "nki_sim.cli", "trace", str(endless(tmp_path)), "--arg", "4x4"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert process.stderr.readline() == f"nki-sim: tracing {tmp_path / 'endless.py'} ...\n"
+    process.kill()
+    process.communicate(timeout=60)  # ends only when the child, which holds the pipes, is gone too
 
 
 def test_what_takes_long_says_so_on_stderr(monkeypatch: Any, capsys: Any) -> None:
@@ -115,6 +131,11 @@ def test_the_end_of_the_time_is_the_end_of_the_process(fails: str) -> None:
     assert done.returncode == 3
 
 
-def test_a_command_that_is_done_in_time_goes_on() -> None:
-    with progress.enforce_deadline(60.0, 3, lambda: pytest.fail("the time is not over")):
-        pass
+def test_a_command_that_is_done_in_time_exits_as_it_would_without_a_deadline() -> None:
+    code = (
+        "import sys\nfrom nki_sim.cli import progress\n"
+        "with progress.enforce_deadline(60.0, 3, sys.exit):\n    pass\n"
+        "print('done')\nsys.exit(7)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (7, b"done\n")
