@@ -32,7 +32,7 @@ from agentctl.views import as_json as as_view
 from agentctl.views.host_usage import HostUsage
 from agentctl.views.run import bound_percent, run_view
 from state.fold import RunState
-from state.model import TRANSLATION_KEY, Candidate
+from state.model import TRANSLATION_KEY, Candidate, ErrorInfo
 from state.output_files import write_output
 from state.reader import LogReader
 from targets.registry import kernel_suffix, roofline_name
@@ -102,7 +102,8 @@ def summary_text(tracker: RunTracker, kernel_file: Path | None, *, width: int | 
     state = tracker.state
     assert state is not None
     if state.best is None or state.initial is None:
-        return f"\nRun {tracker.run} found no correct kernel: {state.status_reason or state.status.value}"
+        told = f"\nRun {tracker.run} found no correct kernel: {state.status_reason or state.status.value}"
+        return "\n".join([told, *_rejection_lines(tracker.initial_error)])
     target = state.config.target
     columns = width or get_terminal_size().columns
     lines = [*_result_lines(tracker, state, state.initial, state.best), *_changes_lines(tracker, state)]
@@ -120,6 +121,14 @@ def _start_lines(tracker: RunTracker, best: Candidate) -> list[str]:
     """Return which start the best kernel came from, unless it is the initial kernel."""
     first = trace_lineage(tracker.kept, best)[0]
     return [f"  it came from {format_start(first.id)}"] if first.id == TRANSLATION_KEY.candidate_id else []
+
+
+def _rejection_lines(error: ErrorInfo | None) -> list[str]:
+    """Return where the initial kernel is wrong, and what to do, as far as its verdict says so."""
+    if error is None:
+        return []
+    where = [f"  in line {error.line} of the kernel"] if error.line else []
+    return [*where, *([f"  hint: {error.hint}"] if error.hint else [])]
 
 
 def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best: Candidate) -> list[str]:

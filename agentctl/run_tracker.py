@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from agentctl.call_tally import CallTally
 from agentctl.views.host_usage import HostUsage
-from state.events import KernelDiscarded, KernelKept, KernelRefuted, RunForked
+from state.events import EvaluationCompleted, KernelDiscarded, KernelKept, KernelRefuted, RunForked
 from state.fold import RunState, apply_event
-from state.model import Candidate
+from state.model import INITIAL_KEY, Candidate, ErrorInfo
 from state.records import RecordedEvent
 
 
@@ -36,6 +36,8 @@ class RunTracker:
     inherited: InheritedCounts | None = None
     elsewhere: HostUsage = field(default_factory=HostUsage)
     questions: CallTally = field(default_factory=CallTally)
+    initial_error: ErrorInfo | None = None
+    """What is wrong with the initial kernel, if it was rejected."""
 
     def add(self, item: RecordedEvent) -> None:
         """Apply the run's next event."""
@@ -46,6 +48,8 @@ class RunTracker:
         if isinstance(item.event, RunForked):
             self._reset_for_fork(item, item.event)
         self.questions.add(self.state, item.event)
+        if isinstance(item.event, EvaluationCompleted) and item.event.key == str(INITIAL_KEY):
+            self.initial_error = item.event.evaluation.error
         if isinstance(item.event, KernelKept):
             self.kept[item.event.candidate.id] = item.event.candidate
         self.elsewhere.add_event(item)

@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -34,9 +35,33 @@ from seeds.spec import ProblemSpec, parse_spec
 
 
 def main() -> int:
-    """Answer the request on stdin; any fault of the reference ends in a traceback on stderr."""
+    """Answer the request on stdin; any fault of the reference ends in a traceback on stderr.
+
+    The last line there says what went wrong, where, and what to do.
+    """
     request = json.loads(sys.stdin.read())
     folder = Path(request["folder"])
+    try:
+        return _answer_request(request, folder)
+    except Exception as error:  # noqa: BLE001  a reference may raise anything
+        traceback.print_exc()
+        sys.stderr.write(f"{_describe_fault(error, folder)}\n")
+        return 1
+
+
+def _describe_fault(error: Exception, folder: Path) -> str:
+    """Return on one line what the reference raised, its line in the problem's own files, and what to do."""
+    frames = [
+        item for item in traceback.extract_tb(error.__traceback__) if item.filename.startswith(f"{folder}/")
+    ]
+    where = f"{Path(frames[-1].filename).relative_to(folder)}, line {frames[-1].lineno}: " if frames else ""
+    text = f"{where}{type(error).__name__}: {error}".replace("\n", " ")
+    if isinstance(error, ModuleNotFoundError):
+        text += f"; install {error.name} where agentctl runs, or write the reference with NumPy"
+    return text
+
+
+def _answer_request(request: Mapping[str, Any], folder: Path) -> int:
     spec, faults = parse_spec((folder / SPEC_FILE).read_bytes())
     if spec is None:
         raise ValueError("; ".join(faults))
@@ -149,14 +174,15 @@ def _load_reference(folder: Path, spec: ProblemSpec) -> Callable[..., Any]:
 def _write_outputs(
     found: Any, spec: ProblemSpec, dims: Mapping[str, int], descriptors: Sequence[int]
 ) -> None:
-    outputs: tuple[Array, ...] = found if isinstance(found, tuple) else (found,)
+    outputs = as_outputs(found, spec)
     _check_shapes(outputs, spec, dims)
-    for output, array, descriptor in zip(spec.outputs, outputs, descriptors, strict=True):
+    for array, descriptor in zip(outputs, descriptors, strict=True):
         with os.fdopen(descriptor, "wb") as file:
-            np.save(file, np.ascontiguousarray(array, dtype=dtype_of(output.dtype)), allow_pickle=False)
+            np.save(file, np.ascontiguousarray(array), allow_pickle=False)
 
 
 def _check_shapes(outputs: Sequence[Array], spec: ProblemSpec, dims: Mapping[str, int]) -> None:
     for output, array in zip(spec.outputs, outputs, strict=True):
         if np.shape(array) != output.resolve_shape(dims):
-            raise ValueError(f"{output.name} has shape {np.shape(array)}, not {output.resolve_shape(dims)}")
+            wanted = output.resolve_shape(dims)
+            raise ValueError(f"{output.name} has shape {np.shape(array)}, and {SPEC_FILE} says {wanted}")

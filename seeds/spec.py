@@ -30,8 +30,8 @@ def _check_distribution(text: str) -> str:
 IdentifierName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
 SingleLine = Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=200)]
 DType = Literal["float32", "bfloat16", "float16", "int32"]
-Dimension = Annotated[int, Field(ge=1, le=1 << 24)]
-SizeExpression = Annotated[int, Field(ge=0)] | str
+Dimension = Annotated[int, Field(ge=1, le=1 << 24, strict=True)]
+SizeExpression = Annotated[int, Field(ge=0, strict=True)] | str
 Shape = Annotated[tuple[SizeExpression, ...], Field(min_length=1, max_length=8)]
 DistributionName = Annotated[str, AfterValidator(_check_distribution)]
 ScalarValue = StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -56,7 +56,7 @@ class InputSpec(ArgumentSpec):
     """An input and its distribution (`seeds.distributions`), whose numbers are multiplied by `scale`."""
 
     distribution: DistributionName = "normal"
-    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False, strict=True)
     kernel_shape: Shape | None = None
     """The shape in which kernels get it, with the same elements in the same order; by default `shape`."""
 
@@ -79,7 +79,7 @@ class ScalarSpec(FrozenModel):
 
     name: IdentifierName
     value: ScalarValue
-    position: Annotated[int, Field(ge=0, le=64)] | None = None
+    position: Annotated[int, Field(ge=0, le=64, strict=True)] | None = None
 
 
 class RelationSpec(FrozenModel):
@@ -137,9 +137,9 @@ class ProblemSpec(FrozenModel):
 
     name: IdentifierName
     formula: SingleLine
-    rel_l2: float = Field(gt=0, lt=1)
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(min_length=1, max_length=64)
-    shape_generic: bool
+    rel_l2: float = Field(gt=0, lt=1, strict=True)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63, strict=True)], ...] = Field(min_length=1, max_length=64)
+    shape_generic: StrictBool
     sizes: dict[IdentifierName, dict[IdentifierName, Dimension]]
     inputs: tuple[InputSpec, ...] = Field(min_length=1, max_length=32)
     scalars: tuple[ScalarSpec, ...] = Field(default=(), max_length=32)

@@ -236,9 +236,31 @@ def _find_kernel(namespace: dict[str, Any], entry: str | None) -> Kernel:
     if wanted is None and len(set(kernels.values())) == 1:
         return next(iter(kernels.values()))
     if wanted not in kernels:
-        found = ", ".join(sorted(kernels)) or "none"
-        fail(
-            "entry", f"no @nki.jit function {wanted or 'that is the only one'}; found: {found}",
-            "decorate the kernel with @nki.jit and call it `kernel`, or name it as the entry",
-        )  # fmt: skip
+        raise _no_entry_error(namespace, kernels, wanted)
     return kernels[wanted]
+
+
+def _no_entry_error(
+    namespace: Mapping[str, Any], kernels: Mapping[str, Kernel], wanted: str | None
+) -> KernelError:
+    """Return which function was probably meant, and what to write."""
+    functions = [
+        value
+        for value in namespace.values()
+        if inspect.isfunction(value) and value.__module__ == namespace["__name__"]
+    ]
+    plain = next((item for item in functions if item.__name__ in (wanted, "kernel")), None)
+    if plain is None and not kernels and functions:
+        plain = functions[-1]
+    if plain is not None:
+        line = plain.__code__.co_firstlineno
+        text = f"the function `{plain.__name__}` is not decorated with @nki.jit"
+        hint = f"write @nki.jit on the line above `def {plain.__name__}`"
+        return KernelError("entry", text, line, hint)
+    if not kernels:
+        return KernelError("entry", "the file has no kernel", hint="write a function with @nki.jit above it")
+    named = ", ".join(sorted(kernels))
+    if wanted is None:
+        hint = "name the one that is meant `kernel`, or name it as the entry"
+        return KernelError("entry", f"the file has several @nki.jit functions: {named}", hint=hint)
+    return KernelError("entry", f"no @nki.jit function {wanted}; found: {named}", hint="name one of these")

@@ -153,8 +153,18 @@ def make_tiled_reference(reference: Reference, spec: ProblemSpec, size: str) -> 
 
 
 def as_outputs(found: Any, spec: ProblemSpec) -> list[Array]:
-    """Return a reference's result as arrays of the outputs' types."""
+    """Return a reference's result as arrays of the outputs' types.
+
+    Raises:
+        ValueError: it is not one array for each output.
+    """
     arrays = found if isinstance(found, tuple) else (found,)
+    if found is None:
+        raise ValueError("the reference returns nothing; end it with `return`")
+    if len(arrays) != len(spec.outputs):
+        named = ", ".join(output.name for output in spec.outputs)
+        wanted = f"problem.toml has {len(spec.outputs)} outputs: {named}"
+        raise ValueError(f"the reference returns {len(arrays)} arrays, and {wanted}")
     with np.errstate(all="ignore"):
         return [
             np.asarray(array).astype(dtype_of(output.dtype), copy=False)

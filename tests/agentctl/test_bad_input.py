@@ -148,6 +148,16 @@ def test_a_kernel_that_is_wrong(ctl, tmp_path, source, verdict, words):
     assert "Traceback" not in called.err + called.out
 
 
+def test_a_run_says_what_to_do_with_an_initial_kernel_that_is_rejected(ctl, tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text(GOOD.replace("@nki.jit\n", ""))
+    line = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if text.startswith("def "))
+    called = ctl("run", "--kernel", path, "--problem", "silu", "--size", "reduced", "--rounds", "1")
+    assert called.status == exits.FAILURE
+    assert "is not decorated with @nki.jit" in called.out
+    assert f"  in line {line} of the kernel\n  hint: write @nki.jit on the line above `def " in called.out
+
+
 def test_a_verdict_that_does_not_come_in_time(ctl, fake_kernel, monkeypatch):
     async def never(*_):
         await asyncio.Event().wait()

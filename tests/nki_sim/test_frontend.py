@@ -249,6 +249,29 @@ def test_no_clear_entry_is_an_error(text: str, tracing: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("N = 1\n\n\ndef kernel(x):\n    return x\n", 9, "`kernel` is not decorated with @nki.jit"),
+        ("def helper():\n    pass\n\n\ndef silu(x):\n    return x\n", 10, "`silu` is not decorated"),
+        ("N = 1\n", 0, "the file has no kernel"),
+        (
+            PLAIN.format(name="a", result="out") + PLAIN.format(name="b", result="out"),
+            0,
+            "jit functions: a, b",
+        ),
+    ],
+)
+def test_an_entry_that_is_missing_is_named_with_its_line(
+    text: str, line: int, words: str, tracing: Any
+) -> None:
+    with pytest.raises(KernelError) as caught:
+        tracing(text, X)
+    assert words in caught.value.message
+    assert caught.value.line == line
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
     ("result", "code"),
     [
         ("x", "output_buffer"),

@@ -201,10 +201,27 @@ def with_reference(source: str) -> seeds.Problem:
 @parametrize_sweep(
     ("source", "message"),
     [
-        ("def reference(x):\n    raise ValueError('no such thing')\n", "no such thing"),
-        ("def reference(x):\n    return x[1:]\n", "out has shape"),
-        ("def reference(x):\n    return x, x\n", "zip()"),
-        ("import nowhere\ndef reference(x):\n    return x\n", "nowhere"),
+        (
+            "def reference(x):\n    raise ValueError('no such\\nthing')\n",
+            "failed: reference.py, line 2: ValueError: no such thing",
+        ),
+        (
+            "import nowhere\ndef reference(x):\n    return x\n",
+            "reference.py, line 1: ModuleNotFoundError: No module named 'nowhere'; install nowhere where",
+        ),
+        (
+            "def reference(x):\n    return x[1:]\n",
+            "out has shape (255, 2048), and problem.toml says (256, 2048)",
+        ),
+        (
+            "def reference(x):\n    return x, x\n",
+            "the reference returns 2 arrays, and problem.toml has 1 outputs: out",
+        ),
+        ("def reference(x):\n    x * 2\n", "the reference returns nothing; end it with `return`"),
+        (
+            "def half(x):\n    return x.reshape(3, -1)\ndef reference(x):\n    return half(x)\n",
+            "reference.py, line 2: ValueError: cannot reshape",
+        ),
     ],
     quick=2,
 )

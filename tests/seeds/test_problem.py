@@ -259,11 +259,32 @@ matmul_flops = "2 ** M"
         ),
         (b'name = "twice"', b"name = ", "not TOML"),
         (b'name = "x"', b'name = "x"\nscale = -1.0', "inputs.0.scale: "),
+        (b"M = 256", b'M = "256"', "sizes.full.M: input should be a valid integer (found '256')"),
+        (b"shape_generic = true", b'shape_generic = "yes"', "shape_generic: input should be a valid boolean"),
+        (b'other_flops = "M * N"', b"other_flops = true", "work.other_flops"),
+        (b"seeds = [0, 1]", b"seeds = [0, 1.0]", "seeds.1: input should be a valid integer"),
     ],
 )
 def test_single_faults(old, new, fault):
     found = faults_of(GOOD.replace(old, new, 1))
     assert any(fault in text for text in found)
+
+
+def test_wrong_types_everywhere_are_one_message():
+    wrong = {
+        b'name = "twice"': b"name = 3",
+        b"rel_l2 = 2e-5": b'rel_l2 = "small"',
+        b"seeds = [0, 1]": b'seeds = ["0"]',
+        b"M = 256": b'M = "256"',
+        b'shape = ["M", "N"]': b'shape = "M N"',
+        b'other_flops = "M * N"': b"other_flops = true",
+    }
+    text = GOOD
+    for old, new in wrong.items():
+        text = text.replace(old, new, 1)
+    found = faults_of(text)
+    for place in ("name", "rel_l2", "seeds.0", "sizes.full.M", "inputs.0.shape", "work.other_flops"):
+        assert any(fault.startswith(f"problem.toml: {place}") for fault in found), place
 
 
 EXTENDED = GOOD.replace(

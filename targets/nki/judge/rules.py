@@ -63,6 +63,7 @@ def check_source(tree: ast.Module, source: str) -> list[RuleOffence]:
     """
     found = [
         *_import_offences(tree),
+        *_namespace_offences(tree),
         *_name_offences(tree, source),
         *_attribute_offences(tree),
         *_definition_offences(tree),
@@ -84,6 +85,21 @@ def _import_offences(tree: ast.Module) -> Iterator[RuleOffence]:
             yield from _module_offences(module, node.lineno)
             for alias in node.names:
                 yield from _member_offences(module, alias.name, node.lineno)
+
+
+def _namespace_offences(tree: ast.Module) -> Iterator[RuleOffence]:
+    """Imports of `neuronxcc.nki` beside those of `nki`: two packages, whose tensors do not go together."""
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    found: dict[str, ast.stmt] = {}
+    for node in imports:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        for root in {name.partition(".")[0] for name in names} & {"nki", "neuronxcc"}:
+            found.setdefault(root, node)
+    if len(found) == 2:
+        last = max(found.values(), key=lambda node: node.lineno)
+        text = "imports of `nki` and of `neuronxcc.nki`, which are different packages, in one kernel"
+        hint = "import all of it from `nki`; `agentctl migrate KERNEL` writes a `neuronxcc` kernel anew"
+        yield RuleOffence("mixed_namespaces", text, last.lineno, hint)
 
 
 def _module_offences(name: str, line: int) -> Iterator[RuleOffence]:

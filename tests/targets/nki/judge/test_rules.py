@@ -111,6 +111,8 @@ ATTACKS = [
     ("def f():\n    import numpy as np\n    np.ctypeslib", "forbidden_import", 3),
     ("import numpy.ctypeslib", "forbidden_import", 1),
     ("import neuronxcc.nki.compiler.backend", "forbidden_import", 1),
+    ("import nki\nimport nki.isa as nisa\nimport neuronxcc.nki.language as nl", "mixed_namespaces", 3),
+    ("from neuronxcc.nki import isa\nfrom nki.language import add", "mixed_namespaces", 2),
     ("import nki_sim", "forbidden_import", 1),
     ("def f():\n    import socket", "forbidden_import", 2),
     ("def f():\n    return eval('1')", "forbidden_name", 2),
