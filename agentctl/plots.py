@@ -19,6 +19,7 @@ from targets.base import ProfileVocabulary
 
 WIDTH = 960
 LEFT, RIGHT, TOP, BOTTOM = 76, 24, 18, 44
+NAME_HEIGHT = 14
 
 OLD, NEW = "old", "new"
 """The classes of what is compared with, and of what is shown."""
@@ -174,11 +175,18 @@ def plot_progress(path: ImprovementPath, bounds: Mapping[str, float]) -> PlotFig
 
 
 def _draw_bounds(bounds: Mapping[str, float], across: AxisScale, up: AxisScale) -> Iterator[SvgNode]:
-    """Yield lines with their names; the upper one's name is above it, because the lines may be close."""
+    """Yield lines with their names, because the lines may be close: the lower one's name is below its line.
+
+    Where that would be under the axis, it is above the line, at the line's other end.
+    """
     for place, (name, ms) in enumerate(sorted(bounds.items(), key=lambda pair: pair[1])):
         y, text = up.position(ms), f"{name} {ms:.4g} ms"
         yield element("line", class_="bound", x1=across.begin, x2=across.end, y1=y, y2=y)
-        yield element("text", text, class_="dim end", x=across.end - 4, y=y - 5 if place else y + 14)
+        if place == 0 and y + NAME_HEIGHT >= up.begin:
+            yield element("text", text, class_="dim", x=across.begin + 4, y=y - 5)
+        else:
+            below = y + NAME_HEIGHT if place == 0 else y - 5
+            yield element("text", text, class_="dim end", x=across.end - 4, y=below)
 
 
 def _draw_dots(points: Sequence[VerdictPoint], across: AxisScale, up: AxisScale) -> Iterator[SvgNode]:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.plots import NEW, OLD, PlottedKernel, SvgNode, plot_roofline
+from agentctl.plots import NEW, OLD, PlottedKernel, SvgNode, plot_progress, plot_roofline
 from agentctl.reports.html_page import render_page
 from agentctl.reports.style import SHEET
+from agentctl.views.improvement_path import ImprovementPath, VerdictPoint
 from targets.registry import load_target
 from tests.agentctl.reports.conftest import ROOFLINE
 
@@ -205,3 +206,20 @@ def test_a_browser_shows_it_without_asking_anybody(made, hostile, tmp_path):
                 context.close()
         browser.close()
     assert [text for text in said if not text.startswith(tmp_path.as_uri())] == []
+
+
+@pytest.mark.parametrize("slowest_ms", [0.03, 0.2, 2.0, 200.0])
+def test_names_of_bounds_stay_above_the_axis(slowest_ms):
+    points = tuple(
+        VerdictPoint(number, 1.0, f"r0.b0.p{number}.k0.f0", "correct", ms, ms)
+        for number, ms in enumerate((slowest_ms, 0.025), 1)
+    )
+    path = ImprovementPath("run", True, (), (), (), (), points)
+    drawn = plot_progress(path, {"tight bound": 0.0205, "roofline": 0.0202}).drawing
+    axis = next(one for one in drawn.children if one.attributes.get("class") == "axis")
+    bottom = float(str(axis.attributes["d"]).rpartition("V")[2].partition("H")[0])
+    named = {one.children[0]: one.attributes for one in drawn.children if one.tag == "text"}
+    tight, roofline = (named[text] for text in ("tight bound 0.0205 ms", "roofline 0.0202 ms"))
+    assert max(float(tight["y"]), float(roofline["y"])) < bottom
+    places = [(one["x"], one["y"]) for one in (tight, roofline)]
+    assert places[0] != places[1]
