@@ -37,7 +37,7 @@ def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | Non
     from daemon import prompt_overrides
     from daemon.calls.model_checks import find_model_faults
 
-    command = load_submission(wanted, kernel)
+    command = load_submission(session.home, wanted, kernel)
     try:
         for name in command.config.planner:
             proposers.require_known_proposer(name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentctl.app import Session
+from agentctl.kernel_predictions import make_kernel_error, warn_of_unread_parts
 from daemon.command_models import Submit
 from daemon.config import FILE_NAME, FLAGS, Config, EffectiveConfig, load_config
 from daemon.errors import DaemonError
@@ -111,19 +112,20 @@ def parse_assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]
 
 
 def load_submission(
-    wanted: EffectiveConfig, kernel: Path | None, *, allow_unknown_prices: bool = False
+    home: Path, wanted: EffectiveConfig, kernel: Path | None, *, allow_unknown_prices: bool = False
 ) -> Submit:
     """Return the command that starts a run with a configuration.
 
     Raises:
         seeds.SeedsError: the problem is unknown, or its files have faults.
-        DaemonError: the kernel's file cannot be read.
+        DaemonError: the kernel's file cannot be read, or no planner of the run can work on it.
     """
     name = problem_of_kernel(wanted, kernel)
     problem = load_named_problem(name)
     source = None if kernel is None else read_kernel_source(kernel)
     if kernel is not None and source is not None:
         require_readable_kernel(kernel, source, wanted.config.run.target)
+        warn_of_unread_parts(home, wanted.config, problem, kernel, source)
     return build_submission(wanted, problem, source, allow_unknown_prices=allow_unknown_prices)
 
 
@@ -175,13 +177,8 @@ def require_readable_kernel(path: Path, source: str, target: str) -> None:
         DaemonError: it does; the error has the line and the source line.
     """
     error = load_target(target).language.lint(source.encode())
-    if error is None:
-        return
-    rows = source.splitlines()
-    shown = rows[error.line - 1].strip() if error.line and error.line <= len(rows) else ""
-    where = f"{path}:{error.line}" if error.line else str(path)
-    text = f"{where}: {error.message}" + (f"\n    {shown}" if shown else "")
-    raise DaemonError(text, code=error.code, hint=error.hint)
+    if error is not None:
+        raise make_kernel_error(path, source, error)
 
 
 def build_submission(

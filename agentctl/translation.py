@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from agentctl.kernel_predictions import open_predictor
 from daemon.config import Config
 from daemon.translation import KernelTranslator, TranslatedKernel
 from seeds.from_reference import OutputShape, ReferenceFile, make_problem
-from state.model import PERSON, digest_of
 from targets.base import import_part
 from targets.registry import load_target
 
 if TYPE_CHECKING:
     from seeds import Problem
-    from state.model import PredictedLatency
 
 SIZE = "full"
 
@@ -81,14 +79,15 @@ async def translate_problem(home: Path, config: Config, problem: Problem) -> Tra
         remote.RemoteError: the reference fails, or nothing can be predicted here.
     """
     load_translator(config.run.target)
+    async with open_predictor(home, config, problem) as ask:
 
-    async def predict(kernels: Sequence[str]) -> Sequence[PredictedLatency]:
-        _report(f"predicting {len(kernels)} layouts")
-        return await _predict(home, config, problem, kernels)
+        async def predict(kernels: Sequence[str]) -> Sequence[PredictedLatency]:
+            _report(f"predicting {len(kernels)} layouts")
+            return await ask(kernels)
 
-    return await KernelTranslator(home).translate(
-        problem, config.run.size, config.run.target, predict=predict
-    )
+        return await KernelTranslator(home).translate(
+            problem, config.run.size, config.run.target, predict=predict
+        )
 
 
 def _report(text: str) -> None:
@@ -98,29 +97,3 @@ def _report(text: str) -> None:
 def _output_type(dtype: str) -> str:
     """Kernels return float32 where the reference computes in a wider type."""
     return dtype if dtype in {"bfloat16", "float16", "int32"} else "float32"
-
-
-async def _predict(
-    home: Path, config: Config, problem: Problem, kernels: Sequence[str]
-) -> Sequence[PredictedLatency]:
-    """The predictions of kernels, in their order."""
-    from agentctl.verbs.try_ import MemoryBlobs
-    from daemon.home_owner import create_workers
-    from remote.evaluator import PredictionRequest
-
-    workers = create_workers(home, config.daemon)
-    try:
-        evaluator = workers.get_evaluator(config.run)
-        await evaluator.prepare()
-        blobs = MemoryBlobs({digest_of(data): data for data in problem.files.values()})
-        request = PredictionRequest(
-            author=PERSON,
-            sources=tuple(kernels),
-            problem=problem.make_ref(),
-            size=config.run.size,
-            target=config.run.target,
-            toolchain=evaluator.toolchain(),
-        )
-        return await evaluator.predict(request, blobs)
-    finally:
-        await workers.aclose()

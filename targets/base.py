@@ -153,11 +153,26 @@ class ProposerEntry:
     """A proposer that a target provides: `module` has its `create()`.
 
     `repairs`: it repairs rejected kernels. `looks_ahead`: it searches by predictions before it plans.
+    `reader` says what of a kernel it cannot read, before a run begins:
+    `async (source, predict, spec, size, target) -> KernelReading`. None if it reads any kernel.
     """
 
     module: str
     repairs: bool = False
     looks_ahead: bool = False
+    reader: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReading:
+    """Whether a proposer can work on a kernel at all, and the reasons why it leaves out parts of it.
+
+    `error` is set if the kernel is wrong, whoever reads it.
+    """
+
+    readable: bool
+    reasons: tuple[str, ...] = ()
+    error: ErrorInfo | None = None
 
 
 class Language(Protocol):

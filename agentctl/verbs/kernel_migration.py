@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from agentctl.app import Session
 from agentctl.formatting import format_ms
+from agentctl.kernel_predictions import open_predictor
 from agentctl.run_flags import config_from_flags, read_kernel_source
-from agentctl.verbs.try_ import MemoryBlobs, await_within_deadline, evaluate_kernel
+from agentctl.verbs.try_ import await_within_deadline, evaluate_kernel
 from daemon import exits
 from daemon.config import Config
-from state.model import PERSON, Evaluation, PredictedLatency, digest_of
+from state.model import Evaluation, PredictedLatency
 from state.output_files import write_output
 
 if TYPE_CHECKING:
+    from agent_core.roles import Predict
     from seeds import Problem
 
 
@@ -60,40 +62,19 @@ async def _predict_forms(
     session: Session, config: Config, problem: Problem, source: str
 ) -> tuple[PredictedLatency, PredictedLatency | None]:
     """Predict a kernel and its canonical form, if it has one; nothing is judged."""
-    from daemon.home_owner import create_workers
-    from remote.evaluator import PredictionRequest
 
-    workers = create_workers(session.home, config.daemon)
-    try:
-        evaluator = workers.get_evaluator(config.run)
-        await evaluator.prepare()
-        blobs = MemoryBlobs({digest_of(data): data for data in problem.files.values()})
+    async def predict_both(predict: Predict) -> tuple[PredictedLatency, PredictedLatency | None]:
+        (before,) = await predict([source], canonical=True)
+        form = before.canonical
+        if form is None or form.source is None:
+            return before, None
+        (after,) = await predict([form.source], canonical=True)
+        return before, after
 
-        async def predict(text: str) -> PredictedLatency:
-            request = PredictionRequest(
-                author=PERSON,
-                sources=(text,),
-                problem=problem.make_ref(),
-                size=config.run.size,
-                target=config.run.target,
-                toolchain=evaluator.toolchain(),
-                canonical=True,
-            )
-            (found,) = await evaluator.predict(request, blobs)
-            return found
-
-        async def predict_both() -> tuple[PredictedLatency, PredictedLatency | None]:
-            before = await predict(source)
-            form = before.canonical
-            return before, await predict(
-                form.source
-            ) if form is not None and form.source is not None else None
-
+    async with open_predictor(session.home, config, problem) as predict:
         return await await_within_deadline(
-            predict_both(), config.daemon, doing="predicting", wanted="prediction"
+            predict_both(predict), config.daemon, doing="predicting", wanted="prediction"
         )
-    finally:
-        await workers.aclose()
 
 
 def _describe(

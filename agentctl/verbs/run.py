@@ -67,7 +67,9 @@ def run(
     wanted = effective_from_flags(session, flags)
     if dry_run:
         return print_estimate(session, wanted, kernel)
-    command = load_submission(wanted, kernel, allow_unknown_prices=flags["allow_unknown_prices"])
+    command = load_submission(
+        session.home, wanted, kernel, allow_unknown_prices=flags["allow_unknown_prices"]
+    )
     sent = send_command(session.home, command)
     return follow_to_end(
         session,

@@ -47,7 +47,9 @@ def submit(session: Session, kernel: Path | None, *, dry_run: bool, **flags: Any
     if dry_run:
         print_estimate(session, wanted, kernel)
     else:
-        command = load_submission(wanted, kernel, allow_unknown_prices=flags["allow_unknown_prices"])
+        command = load_submission(
+            session.home, wanted, kernel, allow_unknown_prices=flags["allow_unknown_prices"]
+        )
         _send_and_report(session, command, "submitted")
 
 

@@ -125,7 +125,11 @@ TOOLS = ToolParts(
 
 PARTS = Parts(
     proposers={
-        "builtin": ProposerEntry("targets.nki.rewrites", looks_ahead=True),
+        "builtin": ProposerEntry(
+            "targets.nki.rewrites",
+            looks_ahead=True,
+            reader="targets.nki.rewrites.raised_parent:read_original",
+        ),
         "knobs": ProposerEntry("targets.nki.knobs.tuning", looks_ahead=True),
     },
     prompts=Path(__file__).parent / "prompts",

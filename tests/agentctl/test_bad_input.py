@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import sqlite3
 import subprocess
 import sys
@@ -150,12 +151,23 @@ def test_a_kernel_that_is_wrong(ctl, tmp_path, source, verdict, words):
 
 def test_a_run_says_what_to_do_with_an_initial_kernel_that_is_rejected(ctl, tmp_path):
     path = tmp_path / "k.py"
-    path.write_text(GOOD.replace("@nki.jit\n", ""))
-    line = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if text.startswith("def "))
+    path.write_text(GOOD.replace("buffer=nl.shared_hbm", "buffer=nl.sbuf"))
     called = ctl("run", "--kernel", path, "--problem", "silu", "--size", "reduced", "--rounds", "1")
     assert called.status == exits.FAILURE
-    assert "is not decorated with @nki.jit" in called.out
-    assert f"  in line {line} of the kernel\n  hint: write @nki.jit on the line above `def " in called.out
+    before, _, after = called.out.partition("found no correct kernel: ")
+    assert before
+    assert re.search(r"\n  in line \d+ of the kernel\n  hint: .", after), after
+
+
+def test_a_kernel_that_is_no_kernel_is_refused_before_a_run(ctl, home, tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text(GOOD.replace("@nki.jit\n", ""))
+    line = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if text.startswith("def "))
+    called = ctl("run", "--kernel", path, "--problem", "silu", "--size", "reduced")
+    assert called.status == exits.USAGE
+    assert f"{path}:{line}: the function `" in called.err
+    assert "write @nki.jit on the line above `def " in called.err
+    assert not (home / "events.db").exists()
 
 
 def test_a_verdict_that_does_not_come_in_time(ctl, fake_kernel, monkeypatch):
@@ -394,3 +406,60 @@ def test_a_deadline_ends_a_reference_that_is_translated(ctl, tmp_path, monkeypat
     called = ctl("translate", path)
     assert called.status == exits.TIMEOUT
     assert called.err.splitlines()[-1] == "agentctl: no translation within 1 s, by daemon.evaluation_seconds"
+
+
+# --- kernels that no rewrite reads -----------------------------------------------------------------
+
+IRREGULAR = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+class Rows:
+    def __init__(self, x, out):
+        self.x, self.out = x, out
+
+    def silu(self, row, first, end):
+        t = nl.ndarray((1, end - first), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=self.x[row:row + 1, first:end])
+        nisa.activation(dst=t, op=nl.silu, data=t)
+        nisa.dma_copy(dst=self.out[row:row + 1, first:end], src=t)
+
+
+@nki.jit
+def kernel(x):
+    M, N = x.shape
+    out = nl.ndarray((M, N), dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = Rows(x, out)
+    for row in range(M):
+        cut = 1 + (row * row * 37) % (N - 1)
+        rows.silu(row, 0, cut)
+        rows.silu(row, cut, N)
+    return out
+"""
+
+
+def test_a_kernel_that_no_rewrite_reads_is_refused_before_a_run(ctl, home, tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text(IRREGULAR)
+    called = ctl("run", "--kernel", path, "--problem", "silu", "--size", "reduced")
+    assert called.status == exits.USAGE
+    last = called.err.splitlines()[-1]
+    assert f"{path}: no rewrite can read it: the kernel was not raised: " in last
+    assert "name a model that writes kernels in run.planner" in last
+    assert not (home / "events.db").exists()
+
+
+def test_what_no_rewrite_reads_of_a_kernel_is_told_before_a_run(ctl, tmp_path):
+    path = tmp_path / "k.py"
+    plain = (
+        "    t = nl.ndarray((1, N), dtype=nl.float32, buffer=nl.sbuf)\n    nisa.memset(dst=t, value=0.0)\n"
+    )
+    path.write_text(IRREGULAR.replace("    for row in range(M):\n", plain + "    for row in range(M):\n"))
+    called = ctl("run", "--kernel", path, "--problem", "silu", "--size", "reduced", "--dry-run")
+    assert called.status == 0
+    last = called.err.splitlines()[-1]
+    assert last.startswith(
+        f"note: rewrites leave out what they cannot read of {path}: the kernel was not raised"
+    )

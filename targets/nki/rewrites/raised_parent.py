@@ -9,17 +9,19 @@ step, because the other rewrites ask what a tile holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agent_core.roles import LookAheadAnswer, Predict, ReadBlob
 from state.model import RewriteStep, digest_of
-from targets.nki.rewrites.prediction_scale import RunEngineJob
+from targets.base import KernelReading
+from targets.nki.rewrites.prediction_scale import RunEngineJob, problem_job_fields
 
 if TYPE_CHECKING:
     from agent_core.effects import LookAheadRequest
-    from state.model import PredictedLatency
+    from seeds import ProblemSpec
+    from state.model import ErrorInfo, PredictedLatency
 
 TECHNIQUE = "raise"
 SEPARATE = RewriteStep(technique="separate", site="all tiles", title="separate all tiles")
@@ -68,6 +70,44 @@ async def raise_parent(
     """
     if request.parent.author == OWN_AUTHOR:
         return RaisedParent(source)
+    return await _raise_kernel(source, predict, ask, shapes)
+
+
+async def read_original(
+    source: str, predict: Predict, spec: ProblemSpec, size: str, target: str
+) -> KernelReading:
+    """Return what the rewrites cannot read of somebody's kernel, also after raising it.
+
+    Raises:
+        remote.RemoteError: nothing can be predicted here.
+    """
+    from targets.nki.rewrites.worker import perform_job  # not at the top: it loads the whole engine
+
+    shapes = problem_job_fields(spec, size, target)
+
+    async def ask(job: dict[str, Any]) -> dict[str, Any]:
+        return perform_job(job)
+
+    errors: list[ErrorInfo | None] = []
+
+    async def observe(
+        sources: Sequence[str], dims: Mapping[str, int] | None = None, *, canonical: bool = False
+    ) -> Sequence[PredictedLatency]:
+        found = await predict(sources, dims, canonical=canonical)
+        errors.extend(one.error for one in found)
+        return found
+
+    raised = await _raise_kernel(source, observe, ask, shapes)
+    if errors and errors[0] is not None:
+        return KernelReading(readable=False, error=errors[0])
+    form = perform_job({"job": "form", "source": raised.source, **shapes})
+    reasons = (*([raised.reason] if raised.reason else []), *form["obstacles"])
+    return KernelReading(readable=form["readable"], reasons=reasons if form["obstacles"] else ())
+
+
+async def _raise_kernel(
+    source: str, predict: Predict, ask: RunEngineJob, shapes: dict[str, Any]
+) -> RaisedParent:
     form = await ask({"job": "form", "source": source, **shapes})
     if not form["obstacles"]:
         return RaisedParent(source)

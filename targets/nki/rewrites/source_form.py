@@ -17,7 +17,7 @@ from targets.nki.rewrites.values import Affine, Tensor, TensorView
 class SourceForm:
     """`obstacles` are what rewrites cannot read, move or rename; a kernel without any is canonical.
 
-    `readable` tells whether there is a kernel to rewrite at all.
+    `readable` tells whether some instruction of a kernel can be read at all.
     """
 
     readable: bool
@@ -30,7 +30,8 @@ def describe_form(source: str, arguments: Sequence[KernelArgument], target: Targ
         kernel = canonicalize_kernel(read_kernel(source, arguments, target), target)
     except SourceError as error:
         return SourceForm(readable=False, obstacles=(str(error),))
-    return SourceForm(readable=True, obstacles=tuple(_find_obstacles(kernel)))
+    readable = any(item.kind is StatementKind.OPERATE for item in kernel.statements)
+    return SourceForm(readable=readable, obstacles=tuple(_find_obstacles(kernel)))
 
 
 def _find_obstacles(kernel: Kernel) -> Iterator[str]:

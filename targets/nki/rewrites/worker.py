@@ -48,7 +48,7 @@ def answer_request(request: str) -> str:
     values = json.loads(request)
     try:
         with _defer_collection():
-            made = _JOB_HANDLERS[values["job"]](values)
+            made = perform_job(values)
     except _JobError as failure:
         return json.dumps({"error": {"code": failure.code, "message": str(failure)}})
     except SourceError as error:
@@ -56,6 +56,11 @@ def answer_request(request: str) -> str:
     except RewriteRefused as refusal:
         return json.dumps({"error": {"code": "does_not_apply", "message": str(refusal)}})
     return json.dumps({"ok": made}, sort_keys=True)
+
+
+def perform_job(values: dict[str, Any]) -> dict[str, Any]:
+    """Do one job in this process."""
+    return _JOB_HANDLERS[values["job"]](values)
 
 
 @contextmanager
@@ -204,7 +209,7 @@ def _replay_job(values: dict[str, Any]) -> dict[str, Any]:
 def _form_job(values: dict[str, Any]) -> dict[str, Any]:
     """What stands in the way of rewrites in a kernel; empty if it is in canonical form."""
     found = describe_form(values["source"], _parse_arguments(values), targets.load(values["target"]))
-    return {"obstacles": list(found.obstacles)}
+    return {"obstacles": list(found.obstacles), "readable": found.readable}
 
 
 def _apply_job(values: dict[str, Any]) -> dict[str, Any]:
