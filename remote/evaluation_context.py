@@ -64,20 +64,18 @@ class EvaluationContext:
             self.stage_ms[stage] = (time.perf_counter() - started) * 1e3
 
 
-def select_input_sets(
-    run: EvaluationContext, *, at_home: bool = False
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def select_input_sets(run: EvaluationContext, secret: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the input sets whose outputs a level compares: on whole outputs, and on tiles.
 
-    Where kernels run `at_home`, one set is drawn by its secret, which no host gets.
+    The home's `secret` decides about one of them.
     """
     spec = run.problem.spec
     seeds = spec.seeds[: LEVELS[run.level]]
     # The first seed is also judged in tiles: most wrong kernels fail there already.
     rest = [str(seed) for seed in spec.seeds if seed not in seeds[1:]]
     audited = suite.WHOLE_SETS if run.level is Level.WHOLE else ()
-    hidden = (suite.SECRET_SET,) if at_home else ()
-    return (*map(str, seeds), *audited), (*rest, *hidden, *suite.adversarial_sets(spec))
+    hidden = suite.secret_set(secret)
+    return (*map(str, seeds), *audited), (*rest, hidden, *suite.adversarial_sets(spec))
 
 
 def read_blob(blobs: BlobReader, digest: Digest) -> bytes:

@@ -155,7 +155,7 @@ class LocalEvaluator:
 
     async def _compare_outputs(self, run: EvaluationContext, reply: bytes) -> JudgeOutcome:
         """Judge a traced program on what the level compares."""
-        wholes, sets = select_input_sets(run, at_home=True)
+        wholes, sets = select_input_sets(run, self.judge.references.secret)
         async with run.time_stage("references"):
             found = await self.judge.load_references(run, wholes, sets)
         outcome = await self.judge.judge_outputs(run, found, reply)

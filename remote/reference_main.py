@@ -113,10 +113,10 @@ def _write_excerpts(
     request: Mapping[str, Any],
     tiles: Sequence[OutputTile],
 ) -> None:
-    size, secret = request["size"], request["secret"]
+    size = request["size"]
     found = make_tiled_reference(reference, spec, size)
     for name, descriptor in request["excerpts"].items():
-        inputs, marks = _draw_inputs(spec, size, name, secret)
+        inputs, marks = _draw_inputs(spec, size, name)
         with np.errstate(all="ignore"):
             truth = found.evaluate(inputs, tiles)
             error = found.reordering_error(inputs, tiles, truth)
@@ -151,12 +151,12 @@ def _check_relations(reference: Callable[..., Any], spec: ProblemSpec) -> None:
 
 
 def _draw_inputs(
-    spec: ProblemSpec, size: str, name: str, secret: str
+    spec: ProblemSpec, size: str, name: str
 ) -> tuple[list[Array], list[seed_stream.GeneratorStates]]:
     """Draw the inputs of a set; for a seed, also the states that allow drawing parts."""
     if name.isdecimal():
         return seed_stream.draw_with_states(spec, size, int(name))
-    return suite.draw_set(spec, size, name, secret), []
+    return suite.draw_set(spec, size, name), []
 
 
 def _load_reference(folder: Path, spec: ProblemSpec) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from remote.judge import seed_stream, tiles
 from remote.judge.numerics import Array, BadReferenceError
 from remote.judge.rejection import RejectedError
 from remote.judge.seed_stream import GeneratorStates
-from remote.judge.suite import EXTREME_SETS, SHIFTED_SET
+from remote.judge.suite import EXTREME_SETS, SHIFTED_SET, is_secret_set
 from seeds.inputs import dtype_of
 from state.model import NumericalStability, Verdict
 
@@ -71,7 +71,9 @@ def assess_stability(error: float, tolerance: float) -> NumericalStability:
 
 
 def describe_set(name: str) -> str:
-    """Return the name of an input set for messages."""
+    """Return the name of an input set for messages, which do not say how the secret one is drawn."""
+    if is_secret_set(name):
+        return "the input set that the home's secret decides"
     return f"input seed {name}" if name.isdecimal() else f"input set {name}"
 
 

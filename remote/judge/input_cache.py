@@ -34,13 +34,13 @@ class InputCache:
         `parts` are the boxes that will be read of each input. `marks` are the generator states of a seed.
         With these, a set that is too large to be cached is drawn only where it is read.
         """
-        key = (job.problem, job.size, f"{name} {job.secret}" if name == suite.SECRET_SET else name)
+        key = (job.problem, job.size, name)
         if key in self._sets:
             self._sets.move_to_end(key)
             return self._sets[key]
         sources = _make_sources(job, name, marks)
         if parts is None or not sources or self._can_keep_all(job):
-            arrays = suite.draw_set(job.spec, job.size, name, job.secret)
+            arrays = suite.draw_set(job.spec, job.size, name)
             self._keep_set(key, arrays)
         else:
             arrays = [source.read_boxes(boxes) for source, boxes in zip(sources, parts, strict=True)]
@@ -80,5 +80,5 @@ def digest_input_sets(job: DigestJob) -> dict[str, tuple[str, ...]]:
 def _make_sources(job: JudgeJob, name: str, marks: Sequence[GeneratorStates]) -> list[InputSource]:
     """The inputs of a set as sources of parts; empty for a seed without generator states."""
     if not name.isdecimal():
-        return suite.set_sources(job.spec, job.size, name, job.secret)
+        return suite.set_sources(job.spec, job.size, name)
     return seed_stream.seed_sources(job.spec, job.size, int(name), marks) if marks else []

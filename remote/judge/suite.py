@@ -2,7 +2,7 @@
 
 Random normal numbers are too kind: partial maxima, forgotten epsilons and terms that hardly count pass with
 them. The other sets fill these gaps. They depend on the specification alone, so every process draws the same;
-all but `SECRET_SET`, which depends on the home's secret too: no kernel can be made for it.
+all but one, which the home's secret decides (`secret_set`): no kernel can be made for it.
 Large arrays repeat a block of prime length, because copying is cheaper than drawing.
 """
 
@@ -33,8 +33,7 @@ _TAIL_FRACTION = 8  # masked sets: the last 1/8 of each axis
 WHOLE_SETS = ("outliers", "flipped")
 """Sets on which audits compare whole outputs: large values of either sign, everywhere."""
 
-SECRET_SET = "secret"  # noqa: S105  a name, not a secret
-"""The set that the home's secret draws."""
+_SECRET_PREFIX = "secret-"  # noqa: S105  a name, not a secret
 
 SHIFTED_SET = "shifted"
 """The set that shows how stable a formula is; only gross errors refuse a kernel there."""
@@ -202,26 +201,37 @@ def all_sets(spec: ProblemSpec) -> tuple[str, ...]:
     return (*map(str, spec.seeds), *adversarial_sets(spec))
 
 
-def draw_set(spec: ProblemSpec, size: str, name: str, secret: str = "") -> list[Array]:
-    """Return the arrays of a set, in the order of the spec; a seed's name is its number.
+def secret_set(secret: str) -> str:
+    """Return the name of the set that a home's secret decides.
 
-    `secret` is the home's; it decides about `SECRET_SET`.
+    The name suffices to draw it, and does not give the secret away: hosts are told the name.
+    """
+    return _SECRET_PREFIX + hashlib.sha256(f"inputs {secret}".encode()).hexdigest()
+
+
+def is_secret_set(name: str) -> bool:
+    """Whether this is the name of a set that a home's secret decides."""
+    return name.startswith(_SECRET_PREFIX)
+
+
+def draw_set(spec: ProblemSpec, size: str, name: str) -> list[Array]:
+    """Return the arrays of a set, in the order of the spec; a seed's name is its number.
 
     Raises:
         UnknownSizeError: the spec has no such size.
     """
     if name.isdecimal():
         return draw_inputs(spec, size, int(name))
-    return [source.read_all() for source in set_sources(spec, size, name, secret)]
+    return [source.read_all() for source in set_sources(spec, size, name)]
 
 
-def set_sources(spec: ProblemSpec, size: str, name: str, secret: str = "") -> list[InputSource]:
+def set_sources(spec: ProblemSpec, size: str, name: str) -> list[InputSource]:
     """Return the inputs of a set that is not a seed, as sources of parts.
 
     Raises:
         UnknownSizeError: the spec has no such size.
     """
-    drawn_by = hashlib.sha256(f"inputs {secret}".encode()).digest() if name == SECRET_SET else name.encode()
+    drawn_by = bytes.fromhex(name.removeprefix(_SECRET_PREFIX)) if is_secret_set(name) else name.encode()
     generator = np.random.default_rng([len(drawn_by), *drawn_by])
     maker, dims = _MAKERS.get(name, _noise), spec.dims(size)
     found = []

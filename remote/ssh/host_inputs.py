@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from remote.judge.comparison import describe_set
 from remote.judge.job import DigestJob
 from remote.pool import WorkerPool
 from remote.ssh.errors import HostInputsError
@@ -50,8 +51,8 @@ class HostInputs:
         if wrong:
             theirs = str(answer.fields.get("numpy"))[:40]
             text = (
-                f"{steps.address}: NumPy {theirs} there draws other inputs than the one here (sets "
-                f"{', '.join(wrong[:3])}); install the same version there"
+                f"{steps.address}: NumPy {theirs} there draws other inputs than the one here ("
+                f"{', '.join(map(describe_set, wrong[:3]))}); install the same version there"
             )
             raise HostInputsError(text)
         self._agreed |= {(steps.address, drawing["key"], name) for name in fresh}

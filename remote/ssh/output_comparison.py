@@ -57,7 +57,7 @@ class OutputComparer:
             KernelFailedError: the device did not load the kernel.
             InfrastructureError: no verdict could be reached.
         """
-        wholes, sets = select_input_sets(run)
+        wholes, sets = select_input_sets(run, self._judge.references.secret)
         async with run.time_stage("references"):
             found = await self._judge.load_references(run, wholes, sets)
             judged, wanted = await asyncio.to_thread(select_judged_sets, run, found, wholes, sets)

@@ -29,8 +29,9 @@ from remote.evaluation_context import (
     select_input_sets,
 )
 from remote.evaluator import BlobReader, EvaluationAnswer, PredictionRequest
+from remote.judge.comparison import describe_set
 from remote.judge.job import HostOutputs, JudgeOutcome
-from remote.judge.suite import SECRET_SET
+from remote.judge.suite import secret_set
 from remote.judge_service import JudgeService, select_judged_sets
 from remote.registry import EvaluatorResources, EvaluatorSpec
 from state.model import (
@@ -155,17 +156,19 @@ class CpuEvaluator:
         too."""
         from remote.judge import host_outputs
 
-        wholes, sets = select_input_sets(run, at_home=True)
+        secret = self._judge.references.secret
+        wholes, sets = select_input_sets(run, secret)
         async with run.time_stage("references"):
             found = await self._judge.load_references(run, wholes, sets)
             judged, wanted = await asyncio.to_thread(select_judged_sets, run, found, wholes, sets)
-        spec, size, secret = run.problem.spec, run.request.size, self._judge.references.secret
+        spec, size = run.problem.spec, run.request.size
         compared = [name for name in wholes if name in wanted]
         brief = host_outputs.request_pieces(
             spec, size, secret=secret, artefact=built.digest.encode(), sets=judged, wholes=compared
         )
         pieces = host_outputs.request_full_pieces(spec, size, brief)
-        task = ComparisonTask(wanted, pieces, [name for name in _timed_sets(run) if name in wanted], secret)
+        timed = [name for name in _timed_sets(run, secret) if name in wanted]
+        task = ComparisonTask(wanted, pieces, timed)
         async with run.time_stage("execute"):
             found_outputs = await self._runner.compute(built, run, task)
         shown, fault = found_outputs.shown, found_outputs.fault
@@ -247,15 +250,13 @@ class CpuEvaluator:
             UnsteadyError: the times scatter too much.
         """
         kernels = [built] if parent is None else [built, parent]
-        found = await self._runner.time(
-            kernels, run, sets=list(kept), task=self._task, secret=self._judge.references.secret
-        )
+        found = await self._runner.time(kernels, run, sets=list(kept), task=self._task)
         if isinstance(found, KernelFault):
             return found.outcome("benchmark")
         samples, outputs = found
         for name, given in outputs.items():
             if not await asyncio.to_thread(have_same_outputs, run, kept[name], given):
-                text = f"outputs of a timed call are not those of an untimed one (input set {name})"
+                text = f"outputs of a timed call are not those of an untimed one ({describe_set(name)})"
                 return rejected_outcome(Verdict.INCORRECT, "benchmark", "wrong_while_timed", text)
         own = compare_times(samples[:1])
         ratio = compare_times(samples) if parent is not None else None
@@ -269,9 +270,9 @@ class CpuEvaluator:
         return MeasuredKernel(own, ratio, len(samples[0]))
 
 
-def _timed_sets(run: EvaluationContext) -> list[str]:
+def _timed_sets(run: EvaluationContext, secret: str) -> list[str]:
     """The sets on whose inputs kernels are timed."""
-    return [*(str(seed) for seed in run.problem.spec.seeds[:_TIMED_SETS]), SECRET_SET]
+    return [*(str(seed) for seed in run.problem.spec.seeds[:_TIMED_SETS]), secret_set(secret)]
 
 
 def make_benchmark(found: MeasuredKernel, base_ms: float | None) -> Benchmark:

@@ -72,15 +72,11 @@ class TimingTask:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTask:
-    """What to run and show: input sets, pieces of their outputs, and sets whose outputs are kept whole.
-
-    `secret` is the home's: it draws one of the sets.
-    """
+    """What to run and show: input sets, pieces of their outputs, and sets whose outputs are kept whole."""
 
     sets: Sequence[str]
     pieces: Sequence[OutputPiece]
     kept: Sequence[str]
-    secret: str
 
 
 @dataclass
@@ -95,9 +91,9 @@ class ComputedOutputs:
 class ArrayFiles:
     """Files in memory for the arrays of a problem; the caller closes them."""
 
-    def __init__(self, run: EvaluationContext, secret: str) -> None:
+    def __init__(self, run: EvaluationContext) -> None:
         spec, dims = run.problem.spec, run.problem.spec.dims(run.request.size)
-        self._run, self._secret = run, secret
+        self._run = run
         self.input_bytes = [item.nbytes(dims) for item in spec.inputs]
         self.output_bytes = [item.nbytes(dims) for item in spec.outputs]
         self._opened: list[int] = []
@@ -110,8 +106,7 @@ class ArrayFiles:
     def draw_inputs(self, name: str) -> list[int]:
         """Draw an input set; return a file for each array."""
         return [
-            self._store(array)
-            for array in draw_set(self._run.problem.spec, self._run.request.size, name, self._secret)
+            self._store(array) for array in draw_set(self._run.problem.spec, self._run.request.size, name)
         ]
 
     def make_outputs(self) -> list[int]:
@@ -153,7 +148,7 @@ class KernelRunner:
         Raises:
             InfrastructureError: the jail failed.
         """
-        found, arrays = ComputedOutputs(), ArrayFiles(run, task.secret)
+        found, arrays = ComputedOutputs(), ArrayFiles(run)
         for chunk in _split_sets(task.sets, arrays.set_bytes):
             found.fault = await self._compute_chunk(built, run, arrays, task=task, chunk=chunk, found=found)
             if found.fault is not None:
@@ -201,14 +196,13 @@ class KernelRunner:
         *,
         sets: Sequence[str],
         task: TimingTask,
-        secret: str,
     ) -> tuple[list[list[int]], dict[str, list[bytes]]] | KernelFault:
         """Time kernels in turns; return the times in ns of each, and outputs of the first by input set.
 
         Raises:
             InfrastructureError: the jail failed.
         """
-        arrays = ArrayFiles(run, secret)
+        arrays = ArrayFiles(run)
         try:
             pool = [await asyncio.to_thread(arrays.draw_inputs, name) for name in sets]
             checks = [{"pool": number, "outputs": arrays.make_outputs()} for number in range(len(sets))]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seeds
-from remote.judge import suite, tiles
+from remote.judge import comparison, suite, tiles
 from remote.judge import tiled_reference as parts
 from remote.judge.rounding_noise import run_in_float32, run_in_narrow_type
 from remote.judge.tiled_reference import SeparableAxis, make_tiled_reference
@@ -57,12 +57,17 @@ def test_shifted_lines_lie_on_both_sides_far_from_zero_for_their_spread():
 
 
 def test_the_secret_decides_about_one_set_and_no_other():
-    for name in (*suite.all_sets(ADAMW), suite.SECRET_SET):
-        one, again, other = (suite.draw_set(ADAMW, "reduced", name, secret) for secret in ("a", "a", "b"))
-        assert all(np.array_equal(*pair) for pair in zip(one, again, strict=True))
-        public = all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
-        assert public == (name != suite.SECRET_SET)
-    assert suite.SECRET_SET not in suite.all_sets(ADAMW)
+    one, again, other = (suite.draw_set(ADAMW, "reduced", suite.secret_set(secret)) for secret in "aab")
+    assert all(np.array_equal(*pair) for pair in zip(one, again, strict=True))
+    assert not any(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+    assert not any(map(suite.is_secret_set, suite.all_sets(ADAMW)))
+
+
+def test_the_name_of_the_secret_set_does_not_give_the_secret_away():
+    name = suite.secret_set("a secret of tests")
+    assert suite.is_secret_set(name)
+    assert "a secret of tests" not in name
+    assert comparison.describe_set(name) == "the input set that the home's secret decides"
 
 
 @pytest.mark.parametrize(

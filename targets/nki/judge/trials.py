@@ -30,7 +30,7 @@ from remote.judge.input_cache import InputCache
 from remote.judge.job import JudgeJob
 from remote.judge.numerics import Array, is_comparable, rel_l2
 from remote.judge.rejection import RejectedError
-from remote.judge.suite import SECRET_SET, SHIFTED_SET
+from remote.judge.suite import SHIFTED_SET, is_secret_set
 from state.model import NumericalStability, Verdict
 from targets.nki.judge.failures import reject_kernel_error
 from targets.nki.judge.precision import find_lost_precision
@@ -139,8 +139,8 @@ class NumericsTrials:
         seed may recognise what is made from it.
         """
         bases = [str(next(iter(self.job.references)))]
-        if SECRET_SET in self.by_set and chooses_addresses(self.program):
-            bases.append(SECRET_SET)
+        if chooses_addresses(self.program):
+            bases += [name for name in self.by_set if is_secret_set(name)]
         for base in bases:
             self._check_relations_around(base, most)
 

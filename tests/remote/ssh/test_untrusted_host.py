@@ -10,6 +10,7 @@ import pytest
 from remote.errors import InfrastructureError
 from remote.fleet.hosts import describe_host
 from remote.hostside.limits import ANSWER_BYTES
+from remote.judge import suite
 from remote.local import LocalEvaluator
 from remote.ssh.device_facts import parse_device_facts
 from remote.ssh.errors import HostProtocolError, HostPythonError
@@ -56,6 +57,27 @@ def other_inputs(answer):
 
 def faster(answer):
     return {**answer, "samples_ms": [[ms / 2 for ms in answer["samples_ms"][0]]]}
+
+
+class Recording(LocalJobs):
+    """A host whose payloads are kept."""
+
+    def __init__(self, workdir) -> None:
+        super().__init__(workdir)
+        self.payloads = []
+
+    async def run_job(self, job):
+        self.payloads.append((job.step, job.payload))
+        return await super().run_job(job)
+
+
+async def test_a_host_runs_the_secret_set_and_is_not_told_the_secret(judge, silu, tmp_path):
+    jobs = Recording(tmp_path)
+    assert (await judge_on_host(jobs, judge, silu)).is_correct
+    name = suite.secret_set(judge.references.secret)
+    for wanted in ("draw", "execute"):
+        assert any(step == wanted and name in payload["sets"] for step, payload in jobs.payloads)
+    assert judge.references.secret not in repr(jobs.payloads)
 
 
 LIES = {
