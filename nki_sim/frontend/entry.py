@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -20,6 +20,7 @@ from nki_sim.frontend.api import Kernel
 from nki_sim.frontend.bind import bind_arguments, collect_outputs
 from nki_sim.frontend.context import recording, targeting
 from nki_sim.frontend.faults import KernelOrigin, map_kernel_errors
+from nki_sim.frontend.kernel_state import describe_state
 from nki_sim.frontend.modules import MODULES, create_module, install_modules, register_module
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
@@ -29,6 +30,9 @@ from nki_sim.program import wire
 __all__ = ["MODULES", "TracedKernel", "trace_bytes", "trace_function"]
 
 MAX_INSTRUCTIONS = 2_000_000
+
+MORE_CALLS = 14
+"""Further calls of a kernel whose file keeps something from call to call."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,8 @@ def trace_bytes(
 ) -> bytes:
     """Run the kernel of `source` on shapes and return bytes for `Program.from_bytes`.
 
-    With `repeat` the kernel is called once more, and once in its file loaded anew: the program must be the
-    same each time, or the one that is looked at is not the one that runs later.
+    With `repeat` the kernel is called again, and once in its file loaded anew: the program must be the same
+    each time, or the one that is looked at is not the one that runs later.
 
     Raises:
         KernelError: the kernel does not parse, breaks a rule or raises, or builds different programs.
@@ -69,28 +73,44 @@ def trace_bytes(
     place = KernelOrigin(filename)
     names = _assigned_names(tree)
 
-    def trace_calls(count: int) -> Iterator[bytes]:
-        """Load the file and call its kernel; the file's own state lasts from call to call."""
+    def trace_calls() -> Iterator[tuple[bytes, ModuleType]]:
+        """Load the file, and call its kernel again and again; its own state lasts from call to call."""
         module = create_module("kernel", filename)
         with register_module(module):
             kernel = _execute_module(tree, module, entry)
             kernel = kernel if lnc is None else kernel[lnc]
-            for _ in range(count):
+            while True:
                 recorder = kernel.recorder(chosen, filename, max_instructions=max_instructions, names=names)
                 recorder.analyse_source(tree)
-                yield _trace_programs(kernel, args, kwargs or {}, recorder, place).program
+                yield _trace_programs(kernel, args, kwargs or {}, recorder, place).program, module
 
     with _install_namespaces(source), targeting(chosen), map_kernel_errors(place):
         if not repeat:
-            return next(trace_calls(1))
-        first, again = trace_calls(2)
-        (anew,) = trace_calls(1)
-        for other, when in ((again, "when it is called again"), (anew, "when its file is loaded again")):
-            if not _is_same_program(first, other):
-                text = f"the kernel builds another program {when}"
-                hint = "let the program depend on the arguments only, not on what ran before"
-                fail("trace_differs", text, hint)
-        return first
+            return next(trace_calls())[0]
+        return _trace_repeatedly(trace_calls)
+
+
+def _trace_repeatedly(trace_calls: Callable[[], Iterator[tuple[bytes, ModuleType]]]) -> bytes:
+    """Return a kernel's program, after it was called again, and again in its file loaded anew.
+
+    A file whose state changes from call to call gets `MORE_CALLS`, because it may count them.
+
+    Raises:
+        KernelError: a program differs.
+    """
+    calls = trace_calls()
+    first, module = next(calls)
+    before = describe_state(vars(module))
+    later = [next(calls)[0]]
+    if describe_state(vars(module)) != before:
+        later += [next(calls)[0] for _ in range(MORE_CALLS)]
+    anew, _ = next(trace_calls())
+    for others, when in ((later, "when it is called again"), ([anew], "when its file is loaded again")):
+        if not all(_is_same_program(first, other) for other in others):
+            text = f"the kernel builds another program {when}"
+            hint = "let the program depend on the arguments only, not on what ran before"
+            fail("trace_differs", text, hint)
+    return first
 
 
 def _is_same_program(one: bytes, other: bytes) -> bool:

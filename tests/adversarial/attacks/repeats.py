@@ -44,7 +44,76 @@ def take(made=[]):
         made.append(count())
     return next(made[0])"""
 
+IN_A_COUNTER = """from itertools import count
+
+NUMBERS = count()"""
+IN_A_CACHE = """from functools import lru_cache
+
+
+@lru_cache
+def remember(n):
+    return [n]
+
+
+def calls():
+    made = remember(1)
+    made.append(1)
+    return len(made) - 1"""
+IN_A_CLOSURE = """def counter():
+    count = 0
+
+    def add():
+        nonlocal count
+        count += 1
+        return count
+
+    return add
+
+
+CALLS = []
+
+
+def calls():
+    if not CALLS:
+        CALLS.append(counter())
+    return CALLS[0]()"""
+
 ATTACKS = (
+    Attack(
+        "right for as many calls as a judge makes: a list of the module",
+        only_once("CALLS = []", "len(CALLS) < 2\n    CALLS.append(1)"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: a class that counts",
+        only_once(IN_A_CLASS, "Calls.add() <= 3"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: a default argument",
+        only_once(IN_A_DEFAULT, "add() <= 4"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: a suspended generator",
+        only_once(IN_A_GENERATOR, "take() <= 8"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: a counter of itertools",
+        only_once(IN_A_COUNTER, "next(NUMBERS) < 12"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: a closure",
+        only_once(IN_A_CLOSURE, "calls() <= 5"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: a list in a cache",
+        only_once(IN_A_CACHE, "calls() <= 5"),
+        broken("trace_differs"),
+    ),
     Attack(
         "right at its first call only: a list of the module",
         only_once("CALLS = []", "not CALLS\n    CALLS.append(1)"),
