@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from targets.registry import load_target
 
 if TYPE_CHECKING:
     from seeds import Problem
+    from state.model import PredictedLatency
 
 SIZE = "full"
 
