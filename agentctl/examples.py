@@ -60,6 +60,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "calibrate": (
         "agentctl calibrate --host ubuntu@trn-1",
         "agentctl calibrate --host ubuntu@trn-1 --name mine --kernels 40",
+        "agentctl calibrate --target x86",
     ),
     "problems": (
         "agentctl problems",

@@ -10,6 +10,8 @@ one room, are named by module (`"package.module:attribute"`); the room that need
 - `evaluators`, imported by `remote.registry`:
   `(EvaluatorSpec, EvaluatorResources) -> remote.evaluator.Evaluator`.
 - `tuner`, imported by `agentctl tune`: a module with the names in `targets.nki.knobs.tuner`.
+- `machine_rates`, imported by `agentctl calibrate` for a target that is this machine: measures what it can do
+  and keeps that; `async () -> Mapping[str, float | str]`, the rates by name with units.
 - `calibrator`, imported by `agentctl calibrate`: a module with the names in
   `targets.nki.calibration.calibrator`.
 - `translator`, imported by `agentctl translate`: a module with the names in
@@ -361,6 +363,7 @@ class Parts:
     tuner: str | None = None
     translator: str | None = None
     calibrator: str | None = None
+    machine_rates: str | None = None
     judge: str | None = None
     tools: ToolParts = field(default_factory=ToolParts)
 

@@ -29,17 +29,20 @@ _ROW = "{:32}  {:>10}  {:>10}  {:>10}  {:>10}"
 
 
 @click.command(epilog=exits.epilog())
-@click.option("--host", required=True, metavar="[USER@]HOST[:PORT]", help="The host whose device is timed.")
+@click.option("--host", metavar="[USER@]HOST[:PORT]", help="The host whose device is timed.")
 @click.option("--target", help=f"Target device: {' or '.join(target_names())}.")
 @click.option("--name", help="The calibration's name; by default TARGET@SDK.")
 @click.option("--kernels", type=click.IntRange(min=10), help="Time only this many kernels, spread evenly.")
 @common_options
-def calibrate(session: Session, host: str, name: str | None, kernels: int | None, **flags: Any) -> int:
+def calibrate(session: Session, host: str | None, name: str | None, kernels: int | None, **flags: Any) -> int:
     """Fit the performance model to a HOST's device, and keep the result as a calibration that runs can name.
 
-    About seventy kernels are timed, which takes ten minutes. Set run.calibration to use the result.
+    About seventy kernels are timed, which takes ten minutes. Set run.calibration to use the result. Without a
+    host, for a target that is this machine (--target x86), measure the rates that bounds follow from.
     """
     config = config_from_flags(session, flags)
+    if host is None:
+        return _measure_machine(session, config.run.target)
     part = load_target(config.run.target).parts.calibrator
     if part is None:
         raise click.UsageError(f"there are no calibration kernels for {config.run.target}")
@@ -67,6 +70,19 @@ def calibrate(session: Session, host: str, name: str | None, kernels: int | None
     send_command(session.home, Calibrate(calibration=found))
     text = "\n".join(_format_calibration(found, failed, path))
     session.emit({**found.model_dump(mode="json"), "failed": dict(failed), "path": str(path)}, text)
+    return exits.OK
+
+
+def _measure_machine(session: Session, target: str) -> int:
+    part = load_target(target).parts.machine_rates
+    if part is None:
+        raise click.UsageError(f"--host names the host whose device is timed: {target} is not this machine")
+    rates: dict[str, float | str] = asyncio.run(import_part(part)())
+    lines = [
+        f"{one:34} {told:.4g}" if isinstance(told, float) else f"{one:34} {told}"
+        for one, told in rates.items()
+    ]
+    session.emit(rates, "\n".join(lines))
     return exits.OK
 
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from remote.errors import InfrastructureError
 from remote.processes import kill_process, start_process
 from targets.c.compiler import find_compiler
-from targets.c.machine import CpuRates, read_cpu_facts
+from targets.c.machine import CpuRates, read_cpu_facts, save_rates
 
 DEADLINE_S = 120.0
 
@@ -107,6 +107,22 @@ async def measure_rates() -> CpuRates:
         told = await _run_program(sys.executable, "-c", _RUN, str(library), str(facts.float_lanes))
     found = json.loads(told)
     return CpuRates(found["bandwidth_gb_s"], found["multiply_add_gflops"], found["other_gflops"])
+
+
+async def calibrate_machine() -> dict[str, float | str]:
+    """Measure the rates, keep them, and return them by name, with the file that holds them.
+
+    Raises:
+        InfrastructureError: no_compiler, calibration_failed.
+    """
+    rates = await measure_rates()
+    path = await asyncio.to_thread(save_rates, rates)
+    return {
+        "memory, GB/s": rates.bandwidth_gb_s,
+        "float32 multiply-adds, GFLOPS": rates.multiply_add_gflops,
+        "other float32 operations, GFLOPS": rates.other_gflops,
+        "kept in": str(path),
+    }
 
 
 async def _run_program(*command: str) -> bytes:

@@ -1,5 +1,4 @@
-"""What this machine is, and what it can do: read from the system, and measured once by `agentctl calibrate
-cpu`.
+"""What this machine is, and what it can do: read from the system, and measured by `agentctl calibrate`.
 
 Rates that were measured are kept in a file of the user's cache folder, one for each kind of CPU. Without
 them, rates follow from the clock and the widest vector unit, and every use of them says "nominal".

@@ -54,6 +54,7 @@ PARTS = Parts(
     prompts=Path(__file__).parent / "prompts",
     prompt_files="targets.c.machine_prompt:render_files",
     judge="targets.c.judge:CJudge",
+    machine_rates="targets.c.calibration:calibrate_machine",
 )
 
 
@@ -76,7 +77,7 @@ class CTarget:
 
     @property
     def peaks(self) -> PeakRates:
-        """The measured rates of one core; nominal ones before `agentctl calibrate cpu`."""
+        """The measured rates of one core; nominal ones before `agentctl calibrate --target x86`."""
         rates = load_rates()
         return PeakRates(rates.bandwidth_gb_s, rates.multiply_add_gflops / 1e3, rates.other_gflops)
 
@@ -91,7 +92,7 @@ class CTarget:
             version = find_compiler().version
         except InfrastructureError as error:
             return error.message
-        told = "measured" if load_rates().measured else "nominal: see `agentctl calibrate cpu`"
+        told = "measured" if load_rates().measured else "nominal: see `agentctl calibrate --target x86`"
         return f"{version}; kernels are measured here; rates of this machine are {told}"
 
     def tight_bound_ms(self, work: ProblemWork) -> float:
