@@ -146,8 +146,7 @@ async def serve_runs(
     )
     inbox = Inbox(event_log.home, commands.handle)
     parts = {"writer": event_log.writer_progress, "supervisor": supervisor.turns, "inbox": inbox.turns}
-    step = partial(_step_parts, parts.values())
-    reserve = DiskReserve(HomeLayout(event_log.home).reserve)
+    reserve, step = DiskReserve(HomeLayout(event_log.home).reserve), partial(_step_parts, parts.values())
     space = DiskSpaceGuard(event_log, reserve, stop, touched=supervisor.touch, step=step)
     pulse = Heartbeat(notifier, parts, _status_describer(event_log, space))
     try:

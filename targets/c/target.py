@@ -52,7 +52,7 @@ PARTS = Parts(
     proposers={"parameters": ProposerEntry("targets.parameters")},
     evaluators={"cpu": "targets.c.evaluator:create_evaluator"},
     prompts=Path(__file__).parent / "prompts",
-    prompt_files="targets.c.machine_prompt:render_files",
+    prompt_files="targets.c.machine:render_prompt_files",
     judge="targets.c.judge:CJudge",
     machine_rates="targets.c.calibration:calibrate_machine",
 )

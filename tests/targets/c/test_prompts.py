@@ -10,8 +10,13 @@ import pytest
 
 from seeds import build_problem
 from state.model import Verdict
-from targets.c.machine import CpuFacts, CpuRates, nominal_rates, read_cpu_facts
-from targets.c.machine_prompt import render_architecture
+from targets.c.machine import (
+    CpuFacts,
+    CpuRates,
+    nominal_rates,
+    read_cpu_facts,
+    render_architecture,
+)
 from tests.targets.c.conftest import Judge
 
 EXAMPLES = Path(__file__).parents[3] / "targets/c/prompts/c/examples"
