@@ -129,7 +129,7 @@ class LogWriter:
         self._queue: SimpleQueue[AppendRequest | str | None] = (
             SimpleQueue()
         )  # None: stop; a string: look around
-        self._turn = threading.Lock()  # whoever holds it uses the appender
+        self._in_use = threading.Lock()  # whoever holds it uses the appender
         self._rests = False
         self._commit_s = 0.0
         self._no_caller_before = 0.0
@@ -161,7 +161,7 @@ class LogWriter:
         if self._commit_s > QUICK_COMMIT_S or self._stopped or not self._queue.empty():
             self._commit_s *= 0.99  # so that it is tried again
             return False
-        if time.monotonic() < self._no_caller_before or not self._turn.acquire(blocking=False):
+        if time.monotonic() < self._no_caller_before or not self._in_use.acquire(blocking=False):
             return False
         try:
             with self.turns:
@@ -172,7 +172,7 @@ class LogWriter:
                 self._no_caller_before = time.monotonic() + BUSY_REST_S
                 return False
         finally:
-            self._turn.release()
+            self._in_use.release()
         if self._rests:  # it has to sync HEAD, and to save snapshots
             self._rests = False
             self._queue.put("look around")
@@ -211,7 +211,7 @@ class LogWriter:
         last = False
         while not last:
             group, last = self._gather_requests()
-            with self._turn, self.turns:
+            with self._in_use, self.turns:
                 if group:
                     self._commit_group(group)
                 self._save_periodically()

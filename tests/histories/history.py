@@ -36,9 +36,12 @@ from state.upcast import decode_event
 from state.verify import verify_log
 
 RUNS = Path(__file__).parent / "runs"
-"""Of each recorded run its archive, NAME.jsonl.gz, and what is kept of it, NAME.json."""
+"""Of each recorded run its archive, NAME.jsonl.gz, and what is kept of it, NAME.json.
 
-NAMES = sorted(path.stem for path in RUNS.glob("*.json"))
+Runs in `earlier/` were recorded by older versions. They are folded and reported, and not made anew.
+"""
+
+NAMES = sorted(path.relative_to(RUNS).with_suffix("").as_posix() for path in RUNS.rglob("*.json"))
 
 SHORT = 12
 """Digits of a digest that is there to be compared, and names nothing."""

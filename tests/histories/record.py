@@ -1,5 +1,7 @@
 """Make the recorded runs anew, with what is kept of each: after a change that is meant to change them.
 
+Before that, move the old ones to `runs/earlier/`: logs of every version are folded for ever.
+
     .venv/bin/python -m tests.histories.record              # all of them, a few minutes
     .venv/bin/python -m tests.histories.record knobs        # one
     .venv/bin/python -m tests.histories.record --into DIR   # elsewhere, to be compared
@@ -176,9 +178,6 @@ RECIPES: dict[str, Callable[[Path], Made]] = {
     )
 }  # fmt: skip
 
-
-JUDGED_OTHERWISE = frozenset({"builtin", "builtin_trn1", "given", "knobs"})
-"""Real runs from before verdicts had a stability, and before version 5 of the performance model."""
 
 IN_NO_ORDER = frozenset({"budget"})
 """Runs that do not end alike each time: for which question no money is left follows from who asks first."""
