@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 
 from agent_core.decide import decide
 from agent_core.effects import Record
@@ -17,7 +18,7 @@ from daemon.commands import create_run, steer_run
 from daemon.run_queue import RunQueue
 from daemon.runner import EffectRunner, EvaluationRetryPolicy
 from state.errors import BlobMissing
-from state.events import EvaluationCompleted, Event
+from state.events import EffectProgressed, EvaluationCompleted, Event
 from state.fold import RunState, apply_event
 from state.model import Level, RunStatus, digest_of
 from state.records import NewEvent, RecordedEvent
@@ -31,7 +32,9 @@ RUN = "twin"
 
 
 class Memory:
-    """What the runner needs of a log, for one run, in a dictionary."""
+    """What the runner needs of a log, for one run, in a dictionary. Nothing in it is ever cut off."""
+
+    home = Path("/nonexistent")
 
     def __init__(self) -> None:
         self.now: RunState | None = None
@@ -47,11 +50,14 @@ class Memory:
             raise BlobMissing(digest)
         return self._blobs[digest]
 
+    def effect_parts(self, run: str, key: str) -> list[EffectProgressed]:
+        return []
+
     def known_evaluations(self, cache_key: str) -> list[RecordedEvent]:
         return [*self._judged.get(cache_key, {}).values()]
 
     async def append(self, events: Sequence[NewEvent], *, blobs: Sequence[bytes] = ()) -> None:
-        self.take([new.event for new in events], blobs)
+        self.take([new.event for new in events if new.stream == RUN], blobs)
 
     def take(self, events: Sequence[Event], blobs: Sequence[bytes] = ()) -> None:
         self._blobs |= {digest_of(data): data for data in blobs}
