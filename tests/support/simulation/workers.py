@@ -128,6 +128,10 @@ class Judge:
         pass
 
 
+SLOWEST_SECONDS = 9.0
+"""Less than an evaluation may take: whether tries in a row are too slow must not depend on who counts them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dealt:
     """How a kernel fares with its judge: the time it takes, and which trouble the first deliveries meet."""
@@ -140,7 +144,7 @@ class Dealt:
     @classmethod
     def of(cls, draw: random.Random) -> Dealt:
         return cls(
-            seconds=draw.expovariate(0.7),
+            seconds=min(draw.expovariate(0.7), SLOWEST_SECONDS),
             trouble=draw.choices((None, "lost", "hangs"), (16, 4, 1))[0],
             times=draw.randint(1, EvaluationRetryPolicy().tries - 1),
             never=draw.random() < TROUBLED_SHARE,
