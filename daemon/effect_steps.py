@@ -15,19 +15,24 @@ import asyncio
 import json
 import shutil
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
+from agent_core.effects import LookAheadRequest
+from remote.evaluator import PredictionRequest
 from state.effect_progress import VainDeliveries
 from state.errors import BlobMissing
 from state.events import EffectPoisoned, EffectProgressed
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, EffectKey, ErrorInfo, canonical_json, digest_of
 from state.records import NewEvent
+
+T = TypeVar("T")
 
 MAX_VAIN_DELIVERIES = 5
 """Deliveries in a row without progress after which an effect fails."""
@@ -191,3 +196,32 @@ def poisoned_error(deliveries: int) -> ErrorInfo:
 def poisoned_event(run: str, key: EffectKey, deliveries: int) -> NewEvent:
     """Return the event that names a poisoned effect."""
     return NewEvent(run, EffectPoisoned(key=str(key), deliveries=deliveries))
+
+
+def prediction_request(
+    asked: LookAheadRequest, author: str, sources: Sequence[str], dims: Mapping[str, int] | None
+) -> PredictionRequest:
+    """Return what a look-ahead asks about these sources; `dims` are instead of those of its size."""
+    return PredictionRequest(
+        author=author,
+        sources=tuple(sources),
+        problem=asked.problem,
+        size=asked.size,
+        target=asked.target,
+        toolchain=asked.toolchain,
+        dims=dims,
+    )
+
+
+def name_prediction(request: PredictionRequest, source: str) -> str:
+    """Return the digest of what is asked of one kernel, whatever it is asked together with."""
+    dims = None if request.dims is None else sorted(request.dims.items())
+    asked = (source, request.problem.digest, request.size, request.target, request.toolchain, dims)
+    return digest_of(canonical_json((*asked, request.canonical)))
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """Yield the items in tuples of `size`, the last one perhaps shorter."""
+    rest = iter(items)
+    while batch := tuple(islice(rest, size)):
+        yield batch

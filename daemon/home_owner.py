@@ -22,11 +22,12 @@ from daemon.config import DaemonConfig
 from daemon.config_watcher import ConfigWatcher
 from daemon.disk_full import DiskSpaceGuard
 from daemon.effect_steps import prune_steps
+from daemon.evaluation_retries import EvaluationRetryPolicy
 from daemon.host_watch import HostWatch
 from daemon.inbox import Inbox
 from daemon.log_verification import PATIENCE_SECONDS, verify_alongside
 from daemon.replication import ReplicaWatch
-from daemon.runner import EffectRunner, EvaluationRetryPolicy
+from daemon.runner import EffectRunner
 from daemon.stop_signal import StopSignal, run_alongside
 from daemon.supervisor import EffectLimits, Supervisor
 from daemon.systemd import NULL_NOTIFIER, ServiceNotifier

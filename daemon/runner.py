@@ -8,10 +8,9 @@ role has an outcome. An effect stays open only if the log fails or the effect is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -34,7 +33,15 @@ from daemon.calls.device_time import DeviceLease, lease_device
 from daemon.calls.durable_calls import DurableCalls
 from daemon.calls.errors import EffectDeferred
 from daemon.calls.llm_roles import RoleFactory
-from daemon.effect_steps import EffectSteps, poisoned_error, poisoned_event
+from daemon.effect_steps import (
+    EffectSteps,
+    batched,
+    name_prediction,
+    poisoned_error,
+    poisoned_event,
+    prediction_request,
+)
+from daemon.evaluation_retries import EvaluationRetryPolicy, call_with_retries
 from daemon.host_watch import pause_without_host
 from daemon.optimistic_append import append_if_current
 from daemon.outcomes import (
@@ -108,30 +115,6 @@ RecordVerdict = Callable[[FoundVerdict, Iterable[NewEvent]], Awaitable[None]]
 """Logs a verdict, with the events that belong beside it."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("runner")
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationRetryPolicy:
-    """How often an evaluation is tried when the infrastructure fails, and the pauses between tries
-    (seconds).
-
-    A try that takes longer than `deadline_seconds` counts as failed. What the machine lacks for every effect,
-    such as space, is waited for longer: `machine_tries`.
-    """
-
-    tries: int = 3
-    machine_tries: int = 6
-    deadline_seconds: float = 600.0
-    first_pause: float = 0.5
-    factor: float = 4.0
-
-    def is_last(self, tried: int, failure: InfrastructureFailure) -> bool:
-        """Return whether no further try follows try number `tried`, which failed."""
-        return not failure.retryable or tried >= (self.machine_tries if failure.of_machine else self.tries)
-
-    def pause_seconds(self, tried: int) -> float:
-        """Return the pause after try number `tried`, counted from 1."""
-        return self.first_pause * self.factor ** (tried - 1)
 
 
 class EffectRunner:
@@ -370,9 +353,9 @@ class EffectRunner:
                 *,
                 canonical: bool = False,
             ) -> Sequence[PredictedLatency]:
-                wanted = _prediction_request(asked, proposer.name, sources, dims)
+                wanted = prediction_request(asked, proposer.name, sources, dims)
                 wanted = replace(wanted, canonical=canonical)
-                names = [_name_prediction(wanted, source) for source in sources]
+                names = [name_prediction(wanted, source) for source in sources]
                 fresh = {
                     name: source
                     for name, source in zip(names, sources, strict=True)
@@ -409,7 +392,7 @@ class EffectRunner:
     async def _predict_kernels(
         self, key: EffectKey, evaluator: Evaluator, request: PredictionRequest
     ) -> Sequence[PredictedLatency]:
-        answer = await self._with_retries(key, lambda: evaluator.predict(request, self._log))
+        answer = await call_with_retries(self.retry, key, lambda: evaluator.predict(request, self._log))
         if isinstance(answer, InfrastructureFailure):
             raise _PredictionFailed(answer)
         found = sum(one.latency_ms is not None for one in answer)
@@ -508,7 +491,7 @@ class EffectRunner:
     async def _explain(
         self, key: EffectKey, explain: Explain, request: ExplanationRequest, blobs: BlobReader
     ) -> KernelExplanation | JudgeOutcome:
-        answer = await self._with_retries(key, lambda: explain(request, blobs))
+        answer = await call_with_retries(self.retry, key, lambda: explain(request, blobs))
         if isinstance(answer, InfrastructureFailure):
             raise RoleError(answer.error)
         return answer
@@ -573,7 +556,7 @@ class EffectRunner:
         async def ask() -> EvaluationAnswer:
             return _at_requested_level(await evaluator.evaluate(request, blobs), request)
 
-        end = await self._with_retries(key, ask)
+        end = await call_with_retries(self.retry, key, ask)
         if decisive and isinstance(end, InfrastructureFailure) and end.retryable:
             failed = EvaluationFailed(key=str(key), error=end.error, tries=end.tries)
             if (
@@ -583,42 +566,6 @@ class EffectRunner:
             ):
                 raise _VerdictNeeded(key, end)
         return end
-
-    async def _with_retries(
-        self, key: EffectKey, ask: Callable[[], Awaitable[T]]
-    ) -> T | InfrastructureFailure:
-        """Call `ask`, and again after failures that may pass; a failure says how often it was tried."""
-        tried = 1
-        while isinstance(answer := await self._try_once(key, ask), InfrastructureFailure):
-            if self.retry.is_last(tried, answer):
-                return replace(answer, tries=tried)
-            log.warning("evaluation_retried", key=str(key), code=answer.error.code, tried=tried)
-            await asyncio.sleep(self.retry.pause_seconds(tried))
-            tried += 1
-        return answer
-
-    async def _try_once(self, key: EffectKey, ask: Callable[[], Awaitable[T]]) -> T | InfrastructureFailure:
-        try:
-            async with asyncio.timeout(self.retry.deadline_seconds):
-                return await ask()
-        except TimeoutError:
-            text = f"no verdict within {self.retry.deadline_seconds:g} s"
-            return InfrastructureFailure(ErrorInfo(code="evaluation_deadline", message=text), retryable=True)
-        except NoHostError:
-            raise
-        except InfrastructureError as error:
-            return InfrastructureFailure(
-                ErrorInfo(code=error.code, message=error.message),
-                retryable=error.retryable,
-                of_machine=error.of_machine,
-            )
-        except StateError:
-            raise
-        except (OSError, MemoryError) as error:  # of this process: no space, no file handles, no new process
-            return machine_failure(error)
-        except Exception as error:
-            log.exception("evaluator_failed", key=str(key))
-            return InfrastructureFailure(internal_error(error), retryable=False)
 
 
 class _PredictionFailed(RoleError):  # noqa: N818 - as _VerdictNeeded
@@ -634,34 +581,6 @@ class _VerdictNeeded(Exception):  # noqa: N818 - named for what the run lacks
         what = "judged" if key.role in JUDGES else "answered"
         text = f"{key} was not {what} in {end.tries} tries: {end.error.code}: {end.error.message}"
         super().__init__(text)
-
-
-def _prediction_request(
-    asked: LookAheadRequest, author: str, sources: Sequence[str], dims: Mapping[str, int] | None
-) -> PredictionRequest:
-    return PredictionRequest(
-        author=author,
-        sources=tuple(sources),
-        problem=asked.problem,
-        size=asked.size,
-        target=asked.target,
-        toolchain=asked.toolchain,
-        dims=dims,
-    )
-
-
-def _name_prediction(request: PredictionRequest, source: str) -> str:
-    """Return the digest of what is asked of one kernel, whatever it is asked together with."""
-    dims = None if request.dims is None else sorted(request.dims.items())
-    asked = (source, request.problem.digest, request.size, request.target, request.toolchain, dims)
-    return digest_of(canonical_json((*asked, request.canonical)))
-
-
-def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
-    """Yield the items in tuples of `size`, the last one perhaps shorter."""
-    rest = iter(items)
-    while batch := tuple(islice(rest, size)):
-        yield batch
 
 
 def _at_requested_level(answer: EvaluationAnswer, request: EvaluationRequest) -> EvaluationAnswer:

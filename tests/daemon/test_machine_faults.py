@@ -25,7 +25,8 @@ from agent_core.roles.worker_pool import ask_worker
 from daemon.calls.errors import EffectDeferred
 from daemon.command_models import run_id
 from daemon.commands import CommandHandler
-from daemon.runner import EffectRunner, EvaluationRetryPolicy
+from daemon.evaluation_retries import EvaluationRetryPolicy
+from daemon.runner import EffectRunner
 from daemon.workers import Workers
 from remote import pool, references, sandbox, secret
 from remote.jail_init import OUT_OF_MEMORY_STATUS, STARVED_STATUS

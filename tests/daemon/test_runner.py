@@ -23,7 +23,8 @@ from agent_core.roles.scripted import ScriptedProposer
 from daemon.calls.errors import EffectDeferred
 from daemon.command_models import run_id
 from daemon.commands import CommandHandler
-from daemon.runner import EffectRunner, EvaluationRetryPolicy
+from daemon.evaluation_retries import EvaluationRetryPolicy
+from daemon.runner import EffectRunner
 from daemon.workers import Workers
 from remote.errors import InfrastructureError
 from state.errors import BlobMissing

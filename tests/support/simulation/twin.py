@@ -15,8 +15,9 @@ from agent_core.effects import Record
 from agent_core.prompting import builtin_prompts
 from daemon.command_models import Approve, Resume, run_id
 from daemon.commands import create_run, steer_run
+from daemon.evaluation_retries import EvaluationRetryPolicy
 from daemon.run_queue import RunQueue
-from daemon.runner import EffectRunner, EvaluationRetryPolicy
+from daemon.runner import EffectRunner
 from state.errors import BlobMissing
 from state.events import EffectProgressed, EvaluationCompleted, Event
 from state.fold import RunState, apply_event

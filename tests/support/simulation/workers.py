@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_core.roles.scripted import ScriptedProposer
-from daemon.runner import EvaluationRetryPolicy
+from daemon.evaluation_retries import EvaluationRetryPolicy
 from daemon.workers import Workers
 from remote.errors import InfrastructureError
 from remote.evaluator import EvaluationAnswer
@@ -129,7 +129,8 @@ class Judge:
 
 
 SLOWEST_SECONDS = 9.0
-"""Less than an evaluation may take: whether tries in a row are too slow must not depend on who counts them."""
+"""Less than an evaluation may take: whether tries in a row are too slow must not depend on who counts
+them."""
 
 
 @dataclass(frozen=True, slots=True)
