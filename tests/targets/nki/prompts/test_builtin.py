@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 import nki_sim
-from agent_core.prompting import FileKind, builtin_prompts
 from nki_sim import ArraySpec, support, targets
 from nki_sim.errors import KernelError
-from prompts import ReviewStatus
+from prompts import FileKind, ReviewStatus, read_prompts
 from state.model import Prediction
-from targets.nki.target import read_menu
+from targets.nki.target import PARTS, read_menu
 
-TEXTS = {path: text for path, text in builtin_prompts().files.items() if path.endswith(".md")}
+NKI = read_prompts({"nki": PARTS.prompts})
+"""The texts that all targets share, with what NKI adds."""
+TEXTS = {path: text for path, text in NKI.files.items() if path.endswith(".md")}
 CALLS = {
     (path, call): path for path, text in TEXTS.items() for call in re.findall(r"`(nisa\.\w+\([^`]*\))`", text)
 }
@@ -49,7 +50,7 @@ def test_every_instruction_is_called_with_its_arguments(path, call):
 def test_what_only_one_target_has_is_said_to_be_its_own():
     common = re.findall(r"`nisa\.(\w+)\(", TEXTS["guide/api.md"])
     assert [name for name in common if set(INSTRUCTIONS[name]["targets"]) != {"trn1", "trn2"}] == []
-    for target in builtin_prompts().manifest.targets:
+    for target in NKI.manifest.targets:
         told = re.findall(r"`nisa\.(\w+)\(", TEXTS[f"{target}/api.md"])
         assert [name for name in told if target not in INSTRUCTIONS[name]["targets"]] == []
     assert "range_select" in TEXTS["trn2/api.md"].split("- ")[1]
@@ -59,7 +60,7 @@ def test_the_table_of_instructions_is_read():
     assert len(CALLS) > 25
 
 
-@pytest.mark.parametrize("target", builtin_prompts().manifest.targets)
+@pytest.mark.parametrize("target", NKI.manifest.targets)
 def test_the_guide_s_figures_are_the_target_s(target):
     device, text = targets.load(target), TEXTS[f"{target}/architecture.md"]
     dma = device.dma_engine_bytes_per_ns
@@ -80,7 +81,7 @@ def test_the_guide_s_figures_are_the_target_s(target):
 
 def told_of(path: str) -> str:
     """A shared text with the words of the targets."""
-    blocks = builtin_prompts().role_blocks(path.partition("/")[0], "trn2")
+    blocks = NKI.role_blocks(path.partition("/")[0], "trn2")
     return next(block.text for block in blocks if block.path == path)
 
 
@@ -105,7 +106,7 @@ def test_every_file_of_the_folder_is_in_the_manifest():
     assert sorted(found) == sorted(TEXTS)
 
 
-ITEMS = builtin_prompts().manifest.items
+ITEMS = NKI.manifest.items
 
 
 def test_every_file_has_its_version_its_source_and_how_far_it_was_checked():
@@ -125,10 +126,10 @@ def test_every_file_has_its_version_its_source_and_how_far_it_was_checked():
 
 
 def blocks() -> set[str]:
-    manifest = builtin_prompts().manifest
+    manifest = NKI.manifest
     return {
         block.path for role in manifest.roles for target in manifest.targets
-        for block in builtin_prompts().role_blocks(role, target)
+        for block in NKI.role_blocks(role, target)
     }  # fmt: skip
 
 
@@ -142,7 +143,7 @@ def test_texts_without_facts_name_no_instruction_and_those_with_names_say_that_t
 
 def test_sections_are_for_targets_that_there_are_and_can_be_called_for():
     for path, item in ITEMS.items():
-        assert set(item.targets) <= set(builtin_prompts().manifest.targets)
+        assert set(item.targets) <= set(NKI.manifest.targets)
         if item.kind in (FileKind.API, FileKind.EXAMPLE):
             assert item.terms, path
             assert TEXTS[path].startswith("# ")
@@ -156,8 +157,8 @@ def test_a_section_s_instructions_are_those_of_its_targets():
 
 def test_techniques_for_models_are_not_those_of_the_rewrites_and_name_bottlenecks_that_there_are():
     known = {name for technique in read_menu().values() for name in technique.bottlenecks}
-    for target in builtin_prompts().manifest.targets:
-        for one in builtin_prompts().list_sections(FileKind.MENU, target):
+    for target in NKI.manifest.targets:
+        for one in NKI.list_sections(FileKind.MENU, target):
             assert one.name not in read_menu()
             assert re.fullmatch(r"[a-z][a-z0-9_]{2,39}", one.name)
             assert one.title
@@ -172,7 +173,7 @@ def test_techniques_for_models_are_not_those_of_the_rewrites_and_name_bottleneck
         "each with its own in-order queue",
         "disturb each other only in the same PSUM bank",
         "no more than 90 % of the DMA rate",
-        "GpSimd also has\na DMA of its own",
+        "GpSimd also has a DMA of its own",
         "`nl.gather_flattened(",
         "`nl.no_reorder()`",
         "`nisa.range_select(",
@@ -184,7 +185,7 @@ def test_techniques_for_models_are_not_those_of_the_rewrites_and_name_bottleneck
     ],
 )
 def test_trainium2_s_rules_interface_and_pitfalls_are_told(words):
-    own = [text for path, text in TEXTS.items() if not path.startswith("trn1/")]
+    own = [" ".join(text.split()) for path, text in TEXTS.items() if not path.startswith("trn1/")]
     assert any(words in text for text in own)
 
 
@@ -220,7 +221,7 @@ def kernel(x):
 def test_what_each_target_s_page_says_of_scalar_is_so(line, runs_on):
     arguments = [ArraySpec((128, 256), "float32")]
     found = set()
-    for target in builtin_prompts().manifest.targets:
+    for target in NKI.manifest.targets:
         with suppress(KernelError):
             nki_sim.trace(COPIED.format(line), args=arguments, target=target)
             found.add(target)

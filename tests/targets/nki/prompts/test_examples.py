@@ -11,14 +11,15 @@ import pytest
 from numpy.typing import NDArray
 
 import nki_sim
-from agent_core.prompting import FileKind, builtin_prompts
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.running import numerics
 from nki_sim.timing.forecast import forecast_program
-from prompts import ReviewStatus
+from prompts import FileKind, ReviewStatus, read_prompts
+from targets.nki.target import PARTS
 
 Array = NDArray[Any]
+NKI = read_prompts({"nki": PARTS.prompts})
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,13 @@ CASES = {
 def examples() -> list[tuple[str, str]]:
     return [
         (one.name, target)
-        for target in builtin_prompts().manifest.targets
-        for one in builtin_prompts().list_sections(FileKind.EXAMPLE, target)
+        for target in NKI.manifest.targets
+        for one in NKI.list_sections(FileKind.EXAMPLE, target)
     ]
 
 
 def code(name: str) -> str:
-    text = builtin_prompts().files[f"examples/{name}.md"]
+    text = NKI.files[f"examples/{name}.md"]
     (body,) = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
     return body
 
@@ -109,9 +110,7 @@ def test_an_example_computes_what_it_says_within_the_rules_and_can_be_timed(name
 
 
 def test_every_example_is_run_and_says_so():
-    items = {
-        path: item for path, item in builtin_prompts().manifest.items.items() if item.kind is FileKind.EXAMPLE
-    }
+    items = {path: item for path, item in NKI.manifest.items.items() if item.kind is FileKind.EXAMPLE}
     assert {f"examples/{name}.md" for name in CASES} == set(items)
     assert {item.status for item in items.values()} == {ReviewStatus.RUN}
 
