@@ -63,7 +63,8 @@ async def test_submit_creates_a_run_that_holds_all_it_refers_to(event_log, comma
     assert state.config == fakes.CONFIG
     assert state.toolchain == fakes.TOOLCHAIN
     assert event_log.get_blob(state.kernel).decode() == fakes.KERNEL
-    assert set(state.problem.files) == {"problem.toml", "reference.py", "kernel.py", "workload.json"}
+    kernels = {"kernel.c", "kernel.py"}
+    assert set(state.problem.files) == kernels | {"problem.toml", "reference.py", "workload.json"}
     for digest in state.problem.files.values():
         assert event_log.get_blob(digest)
     assert 0 < state.bounds.plain_ms <= state.bounds.tight_ms
