@@ -161,15 +161,14 @@ class PromptManifest:
 
     def block_paths(self, role: str, target: str) -> list[str]:
         """Return the paths of a role's blocks for a target, in order; a pack may leave out blocks."""
-        pack = self.pack_of(target)
-        paths: list[str] = []
-        for block in self.roles[role].blocks:
-            name = block.removeprefix(PACK_MARK)
-            if name == block or "/" in name:
-                paths.append(block.replace(TARGET_PLACEHOLDER, target))
-            elif name in pack.blocks:
-                paths.append(pack.blocks[name].replace(TARGET_PLACEHOLDER, target))
-        return paths
+        paths = (self.block_path(block, target) for block in self.roles[role].blocks)
+        return [path for path in paths if path is not None]
+
+    def block_path(self, block: str, target: str) -> str | None:
+        """Return the path of a block, as roles name it, for a target; None if the target's pack has none."""
+        name = block.removeprefix(PACK_MARK)
+        path = block if name == block or "/" in name else self.pack_of(target).blocks.get(name)
+        return None if path is None else path.replace(TARGET_PLACEHOLDER, target)
 
     def list_files(self) -> Iterator[str]:
         """Yield the paths of all blocks, each once, then of sections."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import click
 
-from agent_core.prompting import FileKind, PromptSet, RenderError, TextLifetime, builtin_prompts
+from agent_core.prompting import FileKind, PromptBlock, PromptSet, RenderError, TextLifetime, builtin_prompts
 from agentctl.app import Session, common_options
 from agentctl.event_lines import SHORT_VERSION
 from agentctl.formatting import format_command, format_count
@@ -108,15 +107,24 @@ def _item_json(found: PromptSet, path: str) -> dict[str, Any]:
 
 
 def _role_blocks(found: PromptSet, role: str) -> Iterator[dict[str, Any]]:
-    """Yield the blocks of a role's prompt, in order; blocks that differ by target are listed for all
-    targets.
+    """Yield the blocks of a role's prompt, in order; one that differs by target comes once for each text,
+    with the targets that are told it.
     """
-    told = [found.role_blocks(role, target) for target in found.manifest.targets]
-    for block in dict.fromkeys(block for same_place in zip_longest(*told) for block in same_place if block):
+    known = found.manifest
+    told = {
+        target: {block.path: block for block in found.role_blocks(role, target)} for target in known.targets
+    }
+    targets: dict[PromptBlock, list[str]] = {}
+    for name in known.roles[role].blocks:
+        for target in known.targets:
+            if path := known.block_path(name, target):
+                targets.setdefault(told[target][path], []).append(target)
+    for block, its in targets.items():
         yield {
             "file": block.path,
             "bytes": len(block.text.encode()),
             "lasts": block.lasts.name.lower(),
+            "targets": its,
             "replaced": block.path in found.changed_paths(builtin_prompts()),
         }
 
@@ -144,6 +152,7 @@ def _format_listing(listed: dict[str, Any], home: Path) -> list[str]:
         lines.append(f"{role}, in this order:")
         lines += [
             f"  {block['file']:20} {block['bytes']:>6} bytes  {_LASTS[TextLifetime[block['lasts'].upper()]]}"
+            + ("" if block["targets"] == listed["targets"] else f"  {', '.join(block['targets'])}")
             + ("  replaced" if block["replaced"] else "")
             for block in blocks
         ]
@@ -152,14 +161,14 @@ def _format_listing(listed: dict[str, Any], home: Path) -> list[str]:
 
 
 def _format_chosen_files(items: dict[str, Any]) -> Iterator[str]:
-    """Yield the files of which only the fitting ones go into a prompt, one line per kind."""
+    """Yield the files of which only the fitting ones go into a prompt, one line per folder."""
     chosen = [path for path, item in items.items() if item["kind"] != FileKind.BLOCK]
     if chosen:
         yield "chosen per problem, plan or implementation:"
-    for kind in dict.fromkeys(items[path]["kind"] for path in chosen):
-        names = [path for path in chosen if items[path]["kind"] == kind]
+    for folder in dict.fromkeys(Path(path).parent for path in chosen):
+        names = [path for path in chosen if Path(path).parent == folder]
         marks = [f"{Path(path).stem}{' (replaced)' if items[path]['replaced'] else ''}" for path in names]
-        yield f"  {Path(names[0]).parent}/: {', '.join(marks)}"
+        yield f"  {folder}/: {', '.join(marks)}"
 
 
 def _pending_edit_lines(listed: dict[str, Any]) -> list[str]:

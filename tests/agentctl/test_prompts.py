@@ -34,8 +34,14 @@ def test_the_set_is_listed_role_by_role_in_the_order_it_is_told(ctl):
     )
     found = ctl("prompts", "--json").json
     assert list(found["roles"]) == ["planner", "executor", "repairer", "session", "summarizer", "reflector"]
-    files = [block["file"] for block in found["roles"]["planner"]]
-    assert files[:4] == ["guide/role.md", "trn1/architecture.md", "trn2/architecture.md", "guide/api.md"]
+    blocks = found["roles"]["planner"]
+    told = {
+        target: [block["file"] for block in blocks if target in block["targets"]]
+        for target in found["targets"]
+    }
+    assert told == {target: builtin_prompts().manifest.block_paths("planner", target) for target in told}
+    files = [block["file"] for block in blocks]
+    assert [files.index(f"{name}/architecture.md") for name in ("c", "trn1", "trn2")] == [2, 3, 4]
     assert files[-1] == "planner/ask.md"
     assert (found["replaced"], found["recorded"]) == ([], None)
 
@@ -87,7 +93,7 @@ def test_what_is_not_there_is_named_with_the_nearest(ctl):
     for words, said in (
         (("--show", "plannr"), "did you mean planner?"),
         (("--show", "planner/tsk.md"), "did you mean planner/task.md?"),
-        (("--show", "planner", "--target", "trn3"), "there are trn1, trn2"),
+        (("--show", "planner", "--target", "trn3"), "there are x86, arm64, trn1, trn2"),
     ):
         called = ctl("prompts", *words)
         assert called.status == exits.USAGE
@@ -147,7 +153,9 @@ def test_files_that_are_told_where_they_fit_are_listed_with_how_far_they_were_ch
     replace(home, "planner/approach/apply.md", "Apply the cheapest technique.\n")
     said = ctl("prompts").out
     assert "chosen per problem, plan or implementation:\n" in said
-    assert " scan (replaced), " in next(line for line in said.splitlines() if "examples/: " in line)
+    assert " scan (replaced), " in next(
+        line for line in said.splitlines() if line.startswith("  examples/: ")
+    )
     assert "  planner/approach/: apply (replaced), inspired, different\n" in said
     items = ctl("prompts", "--json").json["items"]
     assert items["examples/range_mask.md"] == {
