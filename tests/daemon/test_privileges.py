@@ -32,6 +32,7 @@ WRITING = (
     ("init",), ("compact",), ("repair",), ("migrate",), ("restore", "{files}/backup.db"),
     ("import", "{files}/run.jsonl.gz"),
     ("pause", "first"), ("cancel", "first"), ("prompts", "--copy", "roles/planner.md"),
+    ("calibrate", "--host", "127.0.0.1:1"),
 )  # fmt: skip
 VERB_CALLS = READING + WRITING
 

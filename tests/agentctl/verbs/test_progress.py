@@ -56,6 +56,7 @@ WAITED: dict[str, tuple[str, ...]] = {
     "migrate": ("migrate",),
     "doctor": ("doctor",),
     "host": ("host", "check", "127.0.0.1:1"),
+    "calibrate": ("calibrate", "--host", "127.0.0.1:1"),
 }
 """Verbs that wait for a question to the log or to others: nobody knows how long that takes."""
 
