@@ -191,7 +191,8 @@ def recorded(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _alike(monkeypatch) -> None:
+def _alike(monkeypatch, tmp_path_factory) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))  # no rates of this machine
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("LINES", "50")
     for pool in ("EVALUATIONS", "PROPOSALS"):  # by default as many as there are CPUs
