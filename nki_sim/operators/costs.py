@@ -229,14 +229,16 @@ def dma(form: Form, target: Target) -> Cost:
 def dma_transpose(form: Form, target: Target) -> Cost:
     """2-byte types at the documented share of DMA throughput; others element by element.
 
-    Of 2-byte types, short runs need more descriptors, as in other transfers.
+    Of 2-byte types, short runs need more descriptors, as in other transfers, up to one per element.
     """
     src = form["src"]
-    narrow = src.itemsize == _TRANSPOSED_BYTES
-    run = min(map(_run_elements, form.tiles)) if narrow else 1
+    by_element = _dma_cost(form, target, src.nbytes, _descriptors(src, 1, target))
+    if src.itemsize != _TRANSPOSED_BYTES:
+        return by_element
+    run = min(map(_run_elements, form.tiles))
     ratio = target.dma_transpose_hbm_ratio if src.in_hbm else target.dma_transpose_sbuf_ratio
-    ratio = ratio if narrow else 1.0
-    return _dma_cost(form, target, src.nbytes / ratio, _descriptors(src, run, target) / ratio)
+    by_run = _dma_cost(form, target, src.nbytes / ratio, _descriptors(src, run, target) / ratio)
+    return min(by_run, by_element, key=lambda cost: cost.busy_ns)
 
 
 def dma_compute(form: Form, target: Target) -> Cost:

@@ -203,11 +203,11 @@ def test_a_trace_goes_to_standard_output_alone(kernel_file: Path, tmp_path: Path
 
 @pytest.mark.parametrize(("speedup", "small"), [(1.0049, True), (1.0051, False)])
 def test_gains_below_what_the_model_resolves_are_too_small_to_tell(speedup: float, small: bool) -> None:
-    predicted = {"latency_ms": 1.0, "lo_ms": 0.9, "hi_ms": 1.1, "draws_ms": [1.0] * 4}
+    predicted = {"latency_ms": 1.0, "lo_ms": 0.9, "hi_ms": 1.1, "draws_ms": [1.0] * 4, "unlike": ""}
     kernel = {"predicted": predicted, "bottleneck": "dma", "file": "k.py"}
     found = {
         "a_ms": 1.0, "b_ms": 1.0, "faster": "b", "speedup": speedup, "share_of_draws": 1.0,
-        "same_outputs": True, "reasons": [],
+        "order_percent": 90.0, "same_outputs": True, "reasons": [],
     }  # fmt: skip
     said = " ".join(compare._format_head({"comparison": found, "kernels": [kernel, kernel]}))
     assert ("too small to tell" in said) is small
@@ -243,7 +243,8 @@ def test_compare_says_who_wins_and_why(kernel_file: Path, slow_file: Path, cli: 
     assert max(map(len, text.splitlines())) <= 80
     assert "b is predicted to be " in text
     assert "wins in 100% of" in text
-    assert "what the model leaves out, no draw" in " ".join(text.split())
+    assert 50 < found["order_percent"] < 100, "draws that all agree do not make an order certain"
+    assert f"makes the order {found['order_percent']:.0f} % sure" in " ".join(text.split())
     path = [line.split()[0] for line in text.partition("most of it\n")[2].splitlines()]
     assert path == [part["part"] for part in found["path"] if abs(part["a_ms"] - part["b_ms"]) > 1e-6]
     assert "e-" not in text

@@ -70,6 +70,10 @@ def test_a_constant_without_a_name_is_the_float_that_it_is():
 
 @given(st.integers(1, 99999), st.integers(-12, 12))
 def test_decimals_of_five_digits_are_themselves(digits, exponent):
+    """Those of three digits have names at the sizes that references use.
+
+    Far from 1, a fraction of a high power of two may be as simple by chance: 4.17e11 is near 2 ** 48 / 675.
+    """
     value = float(f"{digits}e{exponent}")
     for rounded in (value, float(np.float32(value))):
         found = recognise_constant(rounded)
@@ -77,7 +81,8 @@ def test_decimals_of_five_digits_are_themselves(digits, exponent):
             assert (found.root, found.factor) == (1, "")
             assert abs(float(found.fraction) - value) <= 2.0**-22 * value
         else:
-            assert digits > 1000
+            assert digits > 1000 or not 1e-6 <= value <= 1e8
+            assert float(found.fraction) == float(np.float32(value))
 
 
 @pytest.mark.parametrize("value", [1e300, -3.4e38, 1.2345678e-40, 5e-324])
