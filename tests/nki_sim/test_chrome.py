@@ -36,9 +36,9 @@ kernel = kernel[2]
 NARROW = """
 @nki.jit
 def kernel(x):
-    out = nl.ndarray((4, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray((4, 8192), dtype=x.dtype, buffer=nl.shared_hbm)
     for i in range(4):
-        t = nl.ndarray((1, 512), dtype=x.dtype, buffer=nl.sbuf)
+        t = nl.ndarray((1, 8192), dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=t, src=x[i:i + 1, :])
         nisa.dma_copy(dst=out[i:i + 1, :], src=t)
     return out
@@ -195,7 +195,7 @@ def test_memory_is_a_track_of_its_use(predicted: Forecast) -> None:
 
 
 def test_queues_that_overlap_take_further_tracks(tracing: Any) -> None:
-    made = forecast_program(tracing(NARROW, ArraySpec((4, 512), "float32")), TRN2)
+    made = forecast_program(tracing(NARROW, ArraySpec((4, 8192), "float32")), TRN2)
     names = [event["args"]["name"] for event in traced(made)["traceEvents"] if event["name"] == "thread_name"]
     assert "DMA loads" in names
     assert "DMA loads 2" in names
