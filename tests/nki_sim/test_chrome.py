@@ -37,10 +37,11 @@ NARROW = """
 @nki.jit
 def kernel(x):
     out = nl.ndarray((4, 8192), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 8192), dtype=x.dtype, buffer=nl.sbuf)
     for i in range(4):
-        t = nl.ndarray((1, 8192), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=t, src=x[i:i + 1, :])
-        nisa.dma_copy(dst=out[i:i + 1, :], src=t)
+        row = t[32 * i:32 * i + 1, :]
+        nisa.dma_copy(dst=row, src=x[i:i + 1, :])
+        nisa.dma_copy(dst=out[i:i + 1, :], src=row)
     return out
 """
 
