@@ -124,7 +124,7 @@ def assert_sound(home: Path, run: str) -> None:
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory) -> dict:
     called = call(tmp_path_factory.mktemp("twin") / "home", *RUN)
-    assert called.returncode == exits.FAILURE, called.stderr  # the scripted proposer gains nothing
+    assert called.returncode == 0, called.stderr
     return json.loads(called.stdout)
 
 
@@ -138,7 +138,7 @@ def test_killed_and_resumed_a_run_ends_like_its_twin(home, twin, point):
     assert call(home, *RUN, NKI_AGENT_CRASH_AT=point).returncode == -signal.SIGKILL
     call(home, "resume", "--last", NKI_AGENT_CRASH_AT="11")
     resumed = call(home, "resume", "--last", "--json")
-    assert resumed.returncode == exits.FAILURE, resumed.stderr
+    assert resumed.returncode == 0, resumed.stderr
     report = json.loads(resumed.stdout)
     assert drop_differences(report) == drop_differences(twin)
     assert report["id"] != twin["id"]
@@ -229,7 +229,7 @@ def test_interrupted_and_resumed_a_run_ends_like_its_twin(home, twin, number):
     assert "Traceback" not in err
     assert json.loads(out)["state"] == "interrupted"
     resumed = call(home, "resume", run, "--json")
-    assert resumed.returncode == exits.FAILURE, resumed.stderr
+    assert resumed.returncode == 0, resumed.stderr
     assert drop_differences(json.loads(resumed.stdout)) == drop_differences(twin)
     assert_sound(home, run)
 
@@ -240,7 +240,7 @@ def test_two_foreground_runs_share_a_home(home, twin):
         wait_until(lambda: events(home, types=["RunCreated"]))
         second = call(home, *RUN)
         first.communicate(timeout=PATIENCE)
-    assert second.returncode == exits.FAILURE, second.stderr
+    assert second.returncode == 0, second.stderr
     assert [drop_differences(run) for run in status(home)["runs"]] == [drop_differences(twin)] * 2
 
 
@@ -252,9 +252,9 @@ def test_who_looks_on_takes_over_when_the_owner_dies(home, twin):
             line_with(second.stderr, f"process {first.pid} owns this home")
             first.kill()
             out, err = second.communicate(timeout=PATIENCE)
-    assert second.returncode == exits.FAILURE, err
+    assert second.returncode == 0, err
     assert drop_differences(json.loads(out)) == drop_differences(twin)
-    assert call(home, "resume", "--last").returncode == exits.FAILURE
+    assert call(home, "resume", "--last").returncode == 0
     assert [drop_differences(run) for run in status(home)["runs"]] == [drop_differences(twin)] * 2
 
 
@@ -308,7 +308,7 @@ def test_a_run_is_steered_through_the_daemon(home, tmp_path):
         assert again.stderr.strip() == f"agentctl: pause: run {run} is paused"
         assert call(home, "pause", "nobody").returncode == 3
         resumed = call(home, "resume", run, "--json")
-        assert resumed.returncode == exits.FAILURE, resumed.stderr
+        assert resumed.returncode == 0, resumed.stderr
         other = json.loads(call(home, "submit", *RUN[1:]).stdout)["run"]
         cancelled = call(home, "cancel", other)
         assert cancelled.returncode in (0, 1)  # it may have ended first
@@ -389,7 +389,7 @@ def test_a_run_whose_log_is_locked_waits_says_so_and_goes_on(home, twin):
             time.sleep(7)  # SQLite itself gave up after five seconds
             assert running.poll() is None
         output, told = running.communicate(timeout=PATIENCE)
-    assert running.returncode == exits.FAILURE, told
+    assert running.returncode == 0, told
     assert "appends wait" in told
     assert "the log is free again" in told
     assert drop_differences(json.loads(output)) == drop_differences(twin)
@@ -420,7 +420,7 @@ def test_a_daemon_that_finds_its_log_locked_waits_and_a_stop_is_heeded(home):
 def test_tail_follows_across_restarts_without_gap_or_repeat(home):
     with process(home, "agentctl", "tail", "-f", "--json", "--after", 0) as tail:
         for _ in range(2):
-            assert call(home, *RUN).returncode == exits.FAILURE
+            assert call(home, *RUN).returncode == 0
         last = events(home)[-1].seq
         seen = []
         for line in tail.stdout:
@@ -447,7 +447,7 @@ def test_a_reader_that_leaves_is_no_error(home, twin):
 @pytest.mark.slow
 def test_damage_in_old_events_is_found_behind_the_daemons_back(home):
     """Opening looks at what is new; the proof that runs beside the work looks at everything."""
-    assert call(home, *RUN).returncode == exits.FAILURE
+    assert call(home, *RUN).returncode == 0
     with EventLog.open(home):
         """A clean stop: what is there now counts as looked at."""
     victim = events(home, types=["KernelProposed"])[0]
@@ -466,7 +466,7 @@ def test_damage_in_old_events_is_found_behind_the_daemons_back(home):
 
 @pytest.mark.slow
 def test_a_sound_log_is_proved_while_the_daemon_works(home):
-    assert call(home, *RUN).returncode == exits.FAILURE
+    assert call(home, *RUN).returncode == 0
     with process(home, "agentd") as daemon:
         proved = json.loads(line_with(daemon.stderr, "log_verified"))
         assert proved["events"] == events(home)[-1].seq
@@ -477,7 +477,7 @@ def test_a_sound_log_is_proved_while_the_daemon_works(home):
 
 @pytest.mark.slow
 def test_a_daemon_starts_again_when_an_edit_of_before_has_faults(home):
-    assert call(home, *RUN).returncode == exits.FAILURE
+    assert call(home, *RUN).returncode == 0
     (home / "config.toml").write_text("[daemon]\nevaluations = 0\n")
     with process(home, "agentd") as daemon:
         refused = json.loads(line_with(daemon.stderr, "config_refused"))
