@@ -121,20 +121,20 @@ async def evaluate_kernel(
     try:
         evaluator = workers.get_evaluator(config.run)
         files = (*problem.files.values(), source)
-        request = EvaluationRequest(
-            candidate=INITIAL_KEY.candidate_id,
-            author=PERSON,
-            source=digest_of(source),
-            problem=problem.make_ref(),
-            size=config.run.size,
-            target=config.run.target,
-            toolchain=evaluator.toolchain(),
-            level=level,
-        )
         blobs = MemoryBlobs({digest_of(data): data for data in files})
 
         async def judge() -> EvaluationAnswer:
             await evaluator.prepare()
+            request = EvaluationRequest(
+                candidate=INITIAL_KEY.candidate_id,
+                author=PERSON,
+                source=digest_of(source),
+                problem=problem.make_ref(),
+                size=config.run.size,
+                target=config.run.target,
+                toolchain=evaluator.toolchain(),  # which a host does not say before it is prepared
+                level=level,
+            )
             return await evaluator.evaluate(request, blobs)
 
         return await await_within_deadline(judge(), config.daemon)
