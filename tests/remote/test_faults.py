@@ -250,10 +250,6 @@ async def test_a_damaged_cache_heals_itself(silu, make_evaluator, home):
     assert len(files) == 5 + len(suite.WHOLE_SETS)
     good = [path.read_bytes() for path in files]
     files[2].write_bytes(b"\x93NUMPY")
-    with pytest.raises(InfrastructureError) as caught:
-        await evaluator.evaluate(silu.request(), silu.blobs)
-    assert caught.value.code == "bad_reference"
-    assert caught.value.retryable
     assert await correct(evaluator, silu)
     assert [path.read_bytes() for path in files] == good
     files[0].unlink()

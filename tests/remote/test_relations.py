@@ -205,7 +205,7 @@ async def test_a_kernel_that_knows_the_judges_inputs_is_caught_by_what_it_says_o
     answer = await evaluator.evaluate(silu.request(source, level="slices"), silu.blobs)
     assert answer.evaluation.verdict is Verdict.INCORRECT
     assert answer.evaluation.error.code == "wrong_result"
-    assert "input set secret" in answer.evaluation.error.message
+    assert "the input set that the home's secret decides" in answer.evaluation.error.message
 
     # Without that set, as on hosts, relations are left.
     monkeypatch.setattr(remote.local, "select_input_sets", lambda run, **_: select_input_sets(run))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from seeds.errors import ScaffoldError
@@ -47,7 +50,14 @@ def test_what_a_file_declares_becomes_a_problem(reference, tmp_path):
     assert [(item.name, item.shape) for item in spec.outputs] == [("out_0", (4, 6)), ("out_1", (1,))]
     assert spec.work.other_flops == 24
     write_problem(problem, tmp_path / "folder")
-    assert (tmp_path / "folder" / "reference.py").read_text() == TEXT
+    written = (tmp_path / "folder" / "reference.py").read_text()
+    assert written.startswith(TEXT)
+    computes: dict[str, Any] = {}
+    exec(written, computes)
+    third = np.float32(1) / np.float32(3)
+    product = computes["reference"](np.full((4, 6), third), np.full(6, third))
+    assert product.dtype == np.float64, "a kernel is compared with what has no rounding of its own"
+    assert np.array_equal(product, np.full((4, 6), float(third) ** 2))
 
 
 @pytest.mark.parametrize(
