@@ -40,7 +40,7 @@ KNOBS = "knobs"
 PLANNERS = (KNOBS, "builtin")
 """The default planners: one picks points of the knob space, the other edits their sources."""
 
-TARGET_KEY = "run.search.target_ms"
+TARGET_KEY, STARTS_KEY = "run.search.target_ms", "run.starts"
 
 
 @click.command(epilog=exits.epilog())
@@ -126,9 +126,15 @@ def _load_workload(path: Path, config: Config) -> TuneInput:
 
 
 def _set_target(wanted: EffectiveConfig, started: TuneInput) -> tuple[EffectiveConfig, str]:
-    """Return the configuration with the target as a latency, and a line that explains it."""
+    """Return the configuration with the target as a latency, and a line that explains it.
+
+    The run begins from the kernel of the workload's first point, which the points that follow are compared
+    with, unless you chose `run.starts`.
+    """
     sources = dict(wanted.sources)
     run, sources["run.planner"] = _with_knobs(wanted.config.run, sources.get("run.planner", DEFAULT_ORIGIN))
+    if sources.get(STARTS_KEY, DEFAULT_ORIGIN) == DEFAULT_ORIGIN:
+        run, sources[STARTS_KEY] = run.model_copy(update={"starts": "kernel"}), "tune"
     scale, share = started.mfu_scale(wanted.config), started.workload.target_mfu
     target_ms = scale.latency_at_mfu(share)
     if sources.get(TARGET_KEY, DEFAULT_ORIGIN) != DEFAULT_ORIGIN:

@@ -242,6 +242,14 @@ def test_knobs_are_searched_beside_whom_the_configuration_file_names(home, workl
     assert found.sources["run.planner"] == "tune"
 
 
+def test_a_run_begins_from_the_first_point_unless_the_configuration_says_otherwise(home, workload):
+    assert load_config(home, {}).config.run.starts == "both"
+    assert write_for_target(home, workload)[0].config.run.starts == "kernel"
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text('[run]\nstarts = "translation"\n')
+    assert write_for_target(home, workload)[0].config.run.starts == "translation"
+
+
 def test_a_target_below_the_tight_bound_is_named_as_such(home, tmp_path, text):
     path = tmp_path / "product.py"
     path.write_text(text.replace("TARGET_MFU = 1", "TARGET_MFU = 0.99"))
