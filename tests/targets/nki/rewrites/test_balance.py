@@ -34,13 +34,15 @@ def test_engines_share_what_one_of_them_did():
     made = sample(*POLYNOMIAL)
     found, _ = balance_engines(made)
     before = estimate_kernel(read_kernel(made.source, made.arguments, TARGET), TARGET).busy_ns["vector"]
-    for child in found.values():
+    busiest = {}
+    for move, child in found.items():
         assert relative_error(made, child.source) < 1e-6
-        assert (
-            max(estimate_kernel(child.kernel, TARGET).busy_ns[name] for name in ("vector", "gpsimd"))
-            < 0.7 * before
-        )
-    source = found["engines"].source
+        busy = estimate_kernel(child.kernel, TARGET).busy_ns
+        busiest[move] = max(busy[name] for name in ("vector", "scalar", "gpsimd"))
+    # GpSimd takes 4 N for two inputs, VectorE N: whole, only the instruction of one input moves with a gain.
+    assert busiest["engines and memories"] < 0.85 * before
+    assert busiest["engines and parts"] < 0.7 * before
+    source = found["engines and parts"].source
     assert "op0=nl.multiply, operand0=2.0, engine=nisa.engine.scalar)" in source
     assert "engine=nisa.engine.gpsimd" in source
 
@@ -65,6 +67,10 @@ SCALED = (
 """A tile that never changes times rows, clipped by VectorE, which others could not do."""
 
 
+LARGER = [line.replace("data2=row, op=nl.multiply", "data2=row, op=nl.maximum") for line in SCALED]
+"""The same with the larger of both: from SBUF alone VectorE takes 2 N for it, and N for a product."""
+
+
 def scaled_sample() -> Sample:
     def clipped(x: NDArray[np.float32]) -> NDArray[np.float32]:
         tiles = x.reshape(4, 128, 512)
@@ -72,6 +78,16 @@ def scaled_sample() -> Sample:
         return made.reshape(x.shape)
 
     made = sample(*SCALED)
+    return Sample(made.source, made.shapes, clipped)
+
+
+def larger_sample() -> Sample:
+    def clipped(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        tiles = x.reshape(4, 128, 512)
+        made: NDArray[np.float32] = np.clip(np.maximum(2 * tiles, tiles[:, 7:8]), 0.1, 1.0)
+        return made.reshape(x.shape)
+
+    made = sample(*LARGER)
     return Sample(made.source, made.shapes, clipped)
 
 
@@ -85,7 +101,7 @@ def test_instructions_are_cut_between_two_engines():
 
 
 def test_vector_reads_a_copy_in_psum_where_others_read_the_tile():
-    made = scaled_sample()
+    made = larger_sample()
     found, _ = balance_engines(made)
     child = found["engines, memories and parts"]
     assert relative_error(made, child.source) < 1e-6
