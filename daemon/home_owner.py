@@ -98,11 +98,11 @@ async def host_home(
     def patience_seconds() -> float:
         return PATIENCE_SECONDS if focus and focus.isdisjoint(event_log.active_runs()) else 0.0
 
-    await asyncio.to_thread(prune_steps, event_log)
-    work = serve_runs(
-        event_log, config, stop=stop, workers=workers, focus=focus, notifier=notifier, changed=changed
-    )
     try:
+        await asyncio.to_thread(prune_steps, event_log)
+        work = serve_runs(
+            event_log, config, stop=stop, workers=workers, focus=focus, notifier=notifier, changed=changed
+        )
         if event_log.head.seq == 0:  # a new log: it will hold only what this process writes
             await work
         else:
