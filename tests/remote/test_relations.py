@@ -207,8 +207,12 @@ async def test_a_kernel_that_knows_the_judges_inputs_is_caught_by_what_it_says_o
     assert answer.evaluation.error.code == "wrong_result"
     assert "the input set that the home's secret decides" in answer.evaluation.error.message
 
-    # Without that set, as on hosts, relations are left.
-    monkeypatch.setattr(remote.local, "select_input_sets", lambda run, **_: select_input_sets(run))
+    # Without that set relations are left.
+    def select_known_sets(run, secret):
+        wholes, sets = select_input_sets(run, secret)
+        return wholes, tuple(name for name in sets if name != suite.secret_set(secret))
+
+    monkeypatch.setattr(remote.local, "select_input_sets", select_known_sets)
     answer = await evaluator.evaluate(silu.request(source, level="one_seed"), silu.blobs)
     assert answer.evaluation.verdict is Verdict.INCORRECT
     assert answer.evaluation.error.code == "relation_broken"

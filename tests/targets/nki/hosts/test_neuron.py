@@ -213,7 +213,7 @@ async def test_a_crash_on_a_broken_device_is_no_verdict(evaluator, silu):
 @parametrize_sweep(
     ("source", "code"),
     [
-        (lambda bench: bench.kernel, "vendor_compiler"),
+        (lambda bench: f"# refused: compile\n{kernel(bench)}", "vendor_compiler"),
         (lambda bench: kernel(bench).replace("import nki", "import neuronxcc.nki"),
          "unsupported_namespace"),
         (lambda bench: kernel(bench).replace("def silu(x)", "def silu()"), "arguments"),

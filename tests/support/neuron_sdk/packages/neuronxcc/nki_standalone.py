@@ -4,7 +4,7 @@ What "hardware" will compute is a line of the kernel's file, `# computes: EXPRES
 arguments; a kernel without it compiles only where the runtime has a table of times (`spike`).
 `# takes: MS [MS ...]` are the latencies that it will have, again
 and again; `# stores: DTYPE` is what its outputs are, whatever was asked for; `# refused: WHEN` has the
-runtime refuse it when it is to `load` or to be `benchmarked`.
+compiler refuse it (`compile`), or the runtime when it is to `load` or to be `benchmarked`.
 """
 
 import enum
@@ -36,6 +36,8 @@ def compile_nki_ir_kernel_to_neff(
     # The vendor's compiler starts programs of its own.
     subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
     told = dict(re.findall(r"^# (computes|takes|stores|refused): (.*)$", source, re.MULTILINE))
+    if told.get("refused") == "compile":
+        raise RuntimeError("[NCC_INTERNAL] the kernel cannot be lowered")
     zeros = "".join(f"np.zeros({list(item.shape)})," for item in kernel_outputs)
     neff = {
         "inputs": {
