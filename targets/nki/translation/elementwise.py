@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
 
@@ -36,6 +37,8 @@ _INVERSE = {
     "equal": "not_equal", "not_equal": "equal",
 }  # fmt: skip
 
+_MAX_LOOPS = 4
+"""Loops that an instruction walks in each partition."""
 
 _Step = tuple[str, Tile | float, bool]
 """A function, its number or column, and whether that comes first."""
@@ -159,10 +162,19 @@ def _widened(context: StageContext, value: Load, tile: Tile) -> Tile:
 def write_load(
     context: StageContext, load: Load, tile: Tile, lines: Lines, part: tuple[tuple[Atom, int, Atom], ...] = ()
 ) -> None:
-    """Load a value into a tile, or into a part of it: by loop the first element, and the part's own loop."""
+    """Load a value into a tile, or into a part of it: by loop the first element, and the part's own loop.
+
+    One transfer walks only a few loops: the outermost of more are loops of the kernel.
+    """
     boxes: Box = {atom: (str(first), own.size) for atom, first, own in part}
     owns = {atom: own for atom, _, own in part}
-    with context.rows(lines, tile.partition) as rows:
+    with context.rows(lines, tile.partition) as rows, ExitStack() as stack:
+        whole = [atom for atom in tile.free if atom not in owns and atom != context.nest.row]
+        around = whole[: max(0, len(tile.free) - _MAX_LOOPS)]
+        fixed = {atom: context.names.new("i_load") for atom in around}
+        for atom, name in fixed.items():
+            stack.enter_context(lines.loop(name, atom.size))
+        walked = tuple(atom for atom in tile.free if atom not in fixed)
         runs: list[Run | int] = []
         if tile.partition is None:
             runs.append(1)
@@ -172,11 +184,12 @@ def write_load(
             runs.append(Run(tile.partition, "0", rows.count))
         runs += [
             Run(owns[atom], "0", owns[atom].size) if atom in owns else context.run(atom, {})
-            for atom in tile.free
+            for atom in walked
         ]
         runs += [1] if not tile.free else []
-        source = array_text(load.buffer, load.access, runs=runs, fixed=context.variables)
-        lines.add(f"nisa.dma_copy(dst={context.view(tile, rows, tile.free, boxes)}, src={source})")
+        source = array_text(load.buffer, load.access, runs=runs, fixed={**context.variables, **fixed})
+        target = context.view(tile, rows, walked, boxes, fixed)
+        lines.add(f"nisa.dma_copy(dst={target}, src={source})")
 
 
 def make_table(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:
