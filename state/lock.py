@@ -61,7 +61,7 @@ class HomeLock:
             HomeUnreadable: a lock file cannot be opened.
         """
         self._files: list[int] = []
-        self._witness: socket.socket | None = None
+        self._witness: _SocketWitness | None = None
         self._owner = LockOwner(os.getpid(), read_boot_id(), time.time())
         try:
             self._take(path)
@@ -149,7 +149,21 @@ def is_process_alive(pid: int, boot: str) -> bool:
     return boot == read_boot_id() and (PROC / str(pid)).exists()
 
 
-def _claim_socket(path: Path) -> socket.socket | None:
+class _SocketWitness:
+    """A listening socket that is closed at the latest with its owner: a lock may end without a release."""
+
+    def __init__(self, claim: socket.socket) -> None:
+        self._descriptor: int | None = claim.detach()
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    __del__ = close
+
+
+def _claim_socket(path: Path) -> _SocketWitness | None:
     """Bind the socket of this lock; None if a stranger has bound it, which proves nothing.
 
     Raises:
@@ -170,7 +184,7 @@ def _claim_socket(path: Path) -> socket.socket | None:
             raise HomeLocked(path.parent, pid) from error
         _log.warning("a process of user %s has the socket that belongs to %s", uid, path)
         return None
-    return claim
+    return _SocketWitness(claim)
 
 
 def _peer_of(address: str) -> tuple[int | None, int | None]:
