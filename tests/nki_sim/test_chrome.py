@@ -84,7 +84,7 @@ def events(request: Any, tracing: Any, predicted: Forecast) -> list[Event]:
     made = {
         "matmul": lambda: predicted,
         "cores": lambda: forecast_program(tracing(TWO_CORES, x), TRN2),
-        "narrow": lambda: forecast_program(tracing(NARROW, ArraySpec((4, 512), "float32")), TRN2),
+        "narrow": lambda: forecast_program(tracing(NARROW, ArraySpec((4, 8192), "float32")), TRN2),
         "software": lambda: forecast_program(tracing(SOFTWARE, ArraySpec((128, 256), "float32")), TRN2),
         "empty": lambda: forecast_program(
             tracing(

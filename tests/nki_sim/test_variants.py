@@ -127,7 +127,7 @@ def rmsnorm(x: Any) -> Any:
 
 
 MM = ((512, 2048), (512, 1024))
-"""Float32 takes four passes: products alone take 0.78 of the naive kernel's time, whatever the variant."""
+"""Float32 takes four passes: the products alone take 0.78 of the naive kernel's time, in any variant."""
 
 
 def product(a_t: Any, b: Any) -> Any:
