@@ -29,6 +29,7 @@ from state.errors import HomeLocked, HomeUnreadable, to_home_error
 from state.home_files import open_home_file, read_home_file
 
 PROC = Path("/proc")
+_ENDED_STATES = ("Z", "X")
 _BOOT_ID = PROC / "sys/kernel/random/boot_id"
 _TRIES = 10
 _PAUSE_S = 0.02  # a reader probes the lock for microseconds; an owner holds it much longer
@@ -138,15 +139,19 @@ def read_boot_id() -> str:
 
 
 def process_start(pid: int) -> str:
-    """Return when a process started, in ticks since boot, empty if that cannot be read."""
+    """Return when a process started, in ticks since boot; empty if it has ended or that cannot be read.
+
+    One that was killed stays in the table of processes until its parent takes note, and holds nothing.
+    """
     with suppress(OSError, IndexError):
-        return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        told = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return "" if told[0] in _ENDED_STATES else told[19]
     return ""
 
 
 def is_process_alive(pid: int, boot: str) -> bool:
     """Return whether a process of this boot is there, under any user."""
-    return boot == read_boot_id() and (PROC / str(pid)).exists()
+    return boot == read_boot_id() and process_start(pid) != ""
 
 
 class _SocketWitness:

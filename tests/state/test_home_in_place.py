@@ -73,11 +73,24 @@ def test_without_lock_files_and_socket_the_log_still_names_the_owner(home: Path,
     assert open_elsewhere(home) == str(os.getpid())
 
 
+OPEN_AND_DIE = """
+import os, sys
+from pathlib import Path
+from state.log import EventLog
+log = EventLog.open(Path(sys.argv[1]))
+os._exit(0)
+"""
+
+
 def test_a_note_of_a_process_that_was_killed_keeps_nobody_out(home: Path) -> None:
-    script = "import os, sys; from pathlib import Path; from state.log import EventLog\n"
-    script += "log = EventLog.open(Path(sys.argv[1])); os._exit(0)"
-    subprocess.run([sys.executable, "-c", script, str(home)], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", OPEN_AND_DIE, str(home)], check=True, cwd=ROOT)
     assert open_elsewhere(home) == "opened"
+
+
+def test_a_process_that_ended_and_whose_parent_did_not_notice_keeps_nobody_out(home: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", OPEN_AND_DIE, str(home)], cwd=ROOT) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert open_elsewhere(home) == "opened"
 
 
 # --- locks of who may only read ---
