@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,7 @@ LOOKED_AT = 16
 BUILT_IN = (
     *(word.replace("scripted", "builtin") for word in RUN), "--rounds", "1",
     "--set", f"run.search.lookahead_predictions={LOOKED_AT}",
+    "--set", "run.starts=kernel",  # one kernel to look ahead from
 )  # fmt: skip
 
 
@@ -183,8 +185,10 @@ def test_killed_in_the_middle_of_looking_ahead_a_run_ends_like_its_twin(home, bu
     """The search is made again from its request: some kernels were predicted, and none of that was logged."""
     with process(home, "agentd") as daemon:
         call(home, "submit", *BUILT_IN[1:])
-        while json.loads(line_with(daemon.stderr, "kernels_predicted"))["predicted"] <= 1:
-            """The kernel alone that the search begins from."""
+        said = (json.loads(line_with(daemon.stderr, "kernels_predicted")) for _ in count())
+        next(
+            one for one in said if one["key"].startswith("r1.") and one["predicted"] > 1
+        )  # not the parent alone
         daemon.kill()
     assert [item.event.delivery for item in events(home, types=["PredictionStarted"])] == [1]
     assert events(home, types=["PredictionBatch"]) == []
