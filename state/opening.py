@@ -19,7 +19,7 @@ from state.crash import crash_point
 from state.disk_reserve import DiskReserve
 from state.errors import HomeLocked, LogDamaged, NoLog, TailLost, WalLost, sqlite_code, sqlite_errors
 from state.head import EMPTY_HEAD, Head, read_head, write_head
-from state.home import HomeLayout, prepare_home
+from state.home import HomeLayout, home_identity, prepare_home
 from state.home_files import refuse_link
 from state.lock import HomeLock, process_start, read_boot_id
 from state.records import to_recorded_event
@@ -72,7 +72,7 @@ def _open_with_reserve(layout: HomeLayout, *, full_check: bool) -> Appender:
 def _open_in_use(layout: HomeLayout, *, full_check: bool) -> Appender:
     appender = open_appender(layout, full_check=full_check)
     try:
-        note_in_use(appender.connection)
+        note_in_use(appender.connection, layout.home)
     except BaseException:
         appender.connection.close()
         raise
@@ -195,10 +195,10 @@ def _require_closed(connection: sqlite3.Connection) -> None:
         raise WalLost(queries.log_head(connection).seq)
 
 
-def note_in_use(connection: sqlite3.Connection) -> None:
+def note_in_use(connection: sqlite3.Connection, home: Path) -> None:
     """Mark the log as in use, if there is room in the database file itself, and start the WAL."""
     with schema.transaction(connection):
-        schema.set_meta(connection, IN_USE, _own_instance())
+        schema.set_meta(connection, IN_USE, f"{_own_instance()} {_home_name(home)}")
     with suppress(sqlite3.Error):  # the disk may be too full to move a long WAL; the log works all the same
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
@@ -207,16 +207,23 @@ def _own_instance() -> str:
     return f"{os.getpid()} {read_boot_id()} {process_start(os.getpid())}"
 
 
+def _home_name(home: Path) -> str:
+    return "-".join(f"{number:x}" for number in home_identity(home) or ())
+
+
 def refuse_other_owner(connection: sqlite3.Connection, home: Path) -> None:
     """Refuse a log whose note names another process that still runs: somebody deleted the home's lock.
+
+    A copy of a log in use has the note of the home that it was copied from, which says nothing of this one.
 
     Raises:
         HomeLocked: naming that process.
     """
     note = schema.get_meta(connection, IN_USE) or ""
-    pid, _, rest = note.partition(" ")
-    boot, _, start = rest.partition(" ")
+    pid, boot, start, noted_home = (*note.split(" "), "", "", "")[:4]
     if not (pid.isdecimal() and start) or int(pid) == os.getpid() or boot != read_boot_id():
+        return
+    if noted_home not in ("", _home_name(home)):  # older versions named no home
         return
     if process_start(int(pid)) == start:
         raise HomeLocked(home, int(pid))

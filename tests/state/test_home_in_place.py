@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,6 +71,15 @@ def test_without_lock_files_and_socket_the_log_still_names_the_owner(home: Path,
     append_run(log, "r", rounds=1)
     delete_lock_files(home)
     log._lock._witness.close()
+    assert open_elsewhere(home) == str(os.getpid())
+
+
+def test_a_copy_of_a_home_in_use_is_a_home_of_its_own(home: Path, log: EventLog, tmp_path: Path) -> None:
+    append_run(log, "r", rounds=1)
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    delete_lock_files(copy)
+    assert open_elsewhere(copy) == "opened"
     assert open_elsewhere(home) == str(os.getpid())
 
 
