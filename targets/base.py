@@ -22,8 +22,10 @@ one room, are named by module (`"package.module:attribute"`); the room that need
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -90,6 +92,15 @@ class Technique:
     title: str
     description: str
     bottlenecks: frozenset[str]
+
+
+@cache
+def load_menu(path: Path) -> dict[str, Technique]:
+    """Return the techniques of a target's menu file by id, in the order of the file."""
+    return {
+        name: Technique(name, entry["title"], entry["description"], frozenset(entry["bottlenecks"]))
+        for name, entry in tomllib.loads(path.read_text()).items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,8 @@ from state.model import (
     PositiveMs,
     Reflection,
     TriedKernel,
+    is_empty,
 )
-
-
-def _is_empty(value: object) -> bool:
-    return not value
 
 
 class PredictionStarted(EffectStarted):
@@ -83,14 +80,14 @@ class KernelProposed(EffectEnded):
     source: Digest
     note: str = ""
     author: str = "builtin"
-    tried: tuple[TriedKernel, ...] = Field(default=(), exclude_if=_is_empty)
+    tried: tuple[TriedKernel, ...] = Field(default=(), exclude_if=is_empty)
 
 
 class ExecutionFailed(EffectEnded):
     family = "execution"
     type: Literal["ExecutionFailed"] = "ExecutionFailed"
     error: ErrorInfo
-    tried: tuple[TriedKernel, ...] = Field(default=(), exclude_if=_is_empty)
+    tried: tuple[TriedKernel, ...] = Field(default=(), exclude_if=is_empty)
 
 
 class EvaluationStarted(EffectStarted):

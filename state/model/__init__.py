@@ -18,6 +18,7 @@ from state.model.base import (
     Usage,
     canonical_json,
     digest_of,
+    is_empty,
     validation_reason,
 )
 from state.model.calibration import CalibratedTime, CalibrationName, DeviceCalibration
@@ -189,6 +190,7 @@ __all__ = [
     "canonical_json",
     "digest_of",
     "draw_seed",
+    "is_empty",
     "round_seconds",
     "round_usd",
     "validation_reason",

@@ -33,6 +33,11 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
+def is_empty(value: object) -> bool:
+    """Whether a field has nothing to say: left out then, it leaves the hashes of older logs as they are."""
+    return not value
+
+
 def validation_reason(fault: Mapping[str, Any]) -> str:
     """Return the message of an entry of a ValidationError, without pydantic's prefix before our own."""
     raised = fault.get("ctx", {}).get("error")

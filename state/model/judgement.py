@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from state.model.base import Digest, ErrorInfo, FrozenModel, PositiveMs
+from state.model.base import Digest, ErrorInfo, FrozenModel, PositiveMs, is_empty
 
 PERSON = "person"
 """The author of kernels from people: those that runs start from, and those proposed to runs."""
@@ -24,10 +24,6 @@ PREFILTERED = "prefiltered"
 
 PREFILTER_STAGE = "sim_"
 """The prefix of stages in which a model looked at a kernel before a device did."""
-
-
-def _is_empty(value: object) -> bool:
-    return not value
 
 
 class Verdict(StrEnum):
@@ -79,8 +75,8 @@ class Benchmark(FrozenModel):
     predicted: bool
     samples: int = Field(ge=1)
     draws_ms: tuple[PositiveMs, ...] = ()
-    order_confidence: tuple[tuple[float, float], ...] = Field(default=(), exclude_if=_is_empty)
-    unlike: str = Field(default="", exclude_if=_is_empty)
+    order_confidence: tuple[tuple[float, float], ...] = Field(default=(), exclude_if=is_empty)
+    unlike: str = Field(default="", exclude_if=is_empty)
 
     def wins_percent(self, other: Benchmark) -> float | None:
         """Return how sure it is, in percent, that this kernel is faster; None if they share no draw.
@@ -171,8 +167,8 @@ class Evaluation(FrozenModel):
     target: str
     toolchain: str
     level: Level = Level.WHOLE
-    stability: NumericalStability | None = Field(default=None, exclude_if=_is_empty)
-    warnings: tuple[ErrorInfo, ...] = Field(default=(), exclude_if=_is_empty)
+    stability: NumericalStability | None = Field(default=None, exclude_if=is_empty)
+    warnings: tuple[ErrorInfo, ...] = Field(default=(), exclude_if=is_empty)
 
     @property
     def is_correct(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from state.model.base import FrozenModel
+from state.model.base import FrozenModel, is_empty
 from state.model.hosts import HostEntry, HostTag
 from state.model.judgement import LatencyBounds, ProblemRef
 from state.model.scoring import ScoreConfig
@@ -172,10 +172,6 @@ ApprovalPoint = Literal["before_round", "new_best", "completion"]
 """Where a run may wait for a person: before each round, when there is a new best, before it completes."""
 
 
-def _is_empty(value: object) -> bool:
-    return not value
-
-
 StartName = Literal["kernel", "translation"]
 """A kernel that a run begins from: the problem's own (or the given one), or its reference translated."""
 
@@ -207,7 +203,7 @@ class RunConfig(FrozenModel):
     calibration: str = Field(
         default="",
         max_length=64,
-        exclude_if=_is_empty,
+        exclude_if=is_empty,
         description="the calibration of `agentctl calibrate` that predictions use; empty: the target's table",
     )
     planner: tuple[str, ...] = Field(

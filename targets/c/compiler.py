@@ -24,6 +24,7 @@ from remote.jail_backends import JailedProgram, JailLimits, JailStrength
 from remote.judge.job import JudgeOutcome
 from remote.judge.rejection import escape_unprintable
 from remote.sandbox import JailResult, run_jailed
+from state.atomic_files import atomic_write
 from state.model import Verdict, canonical_json, digest_of
 from targets.c.header import render_header
 from targets.c.language import STANDARDS, BuildSettings, read_settings
@@ -166,7 +167,5 @@ def _compile_failure(result: JailResult) -> JudgeOutcome | None:
 
 def _store_library(built: BuiltKernel, data: bytes) -> None:
     built.folder.mkdir(parents=True, exist_ok=True)
-    staged = built.folder / f".{os.getpid()}.new"
-    staged.write_bytes(data)
-    staged.chmod(0o755)
-    staged.replace(built.library)
+    with atomic_write(built.library, mode=0o755) as part:
+        part.write_bytes(data)

@@ -34,6 +34,7 @@ from remote.judge.job import HostOutputs, JudgeOutcome
 from remote.judge.suite import secret_set
 from remote.judge_service import JudgeService, select_judged_sets
 from remote.registry import EvaluatorResources, EvaluatorSpec
+from state.atomic_files import atomic_write
 from state.model import (
     Benchmark,
     ErrorInfo,
@@ -45,6 +46,7 @@ from state.model import (
 )
 from targets.c.compiler import BuiltKernel, KernelBuilder, find_compiler
 from targets.c.jailed.paired_times import Interval, compare_times
+from targets.c.judge import NOT_PREDICTED
 from targets.c.machine import load_rates, read_cpu_facts
 from targets.c.profile import describe_run
 from targets.c.runner import ComparisonTask, KernelFault, KernelRunner, TimingTask, have_same_outputs
@@ -116,10 +118,7 @@ class CpuEvaluator:
     async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
         """Return for each kernel the reason why there is no prediction."""
         del blobs
-        error = ErrorInfo(
-            code="not_predicted", message="kernels in C are measured, there is no model of them"
-        )
-        return [PredictedLatency(error=error) for _ in request.sources]
+        return [PredictedLatency(error=NOT_PREDICTED) for _ in request.sources]
 
     async def aclose(self) -> None:
         """Kill every worker."""
@@ -324,9 +323,8 @@ class MeasuredKernels:
         if path.exists():
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        staged = path.with_suffix(f".{os.getpid()}.new")
-        staged.write_text(json.dumps({"library": built.digest, "threads": built.threads}))
-        staged.replace(path)
+        with atomic_write(path) as part:
+            part.write_text(json.dumps({"library": built.digest, "threads": built.threads}))
 
     def _path(self, run: EvaluationContext, latency_ms: float) -> Path:
         parts = (run.problem.digest, run.request.size, run.request.target, repr(latency_ms))

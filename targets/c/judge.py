@@ -21,7 +21,9 @@ from state.model import ErrorInfo, FormulaIdentity, PredictedLatency, Verdict
 from targets.c.language import C
 
 _NO_FORMULA = "machine code shows no formula: outputs of all input sets were compared"
-_NO_MODEL = ErrorInfo(code="not_predicted", message="kernels in C are measured, there is no model of them")
+NOT_PREDICTED = ErrorInfo(
+    code="not_predicted", message="kernels in C are measured, there is no model of them"
+)
 
 
 class CJudge:
@@ -54,7 +56,7 @@ class CJudge:
     def predict_latencies(self, job: PredictJob, replies: bytes) -> Sequence[PredictedLatency]:
         """Return the reason why there are no predictions, for each kernel."""
         del replies
-        return [PredictedLatency(error=_NO_MODEL) for _ in range(job.count)]
+        return [PredictedLatency(error=NOT_PREDICTED) for _ in range(job.count)]
 
     def read_sources(self, job: LintJob) -> Sequence[PredictedLatency]:
         """Return for each text why it is refused, or the digest of its code."""
@@ -67,4 +69,4 @@ class CJudge:
     def render_timeline(self, job: TimelineJob, reply: bytes) -> TimelineReply:
         """Return the reason why there is no timeline."""
         del job, reply
-        return TimelineReply(result=_NO_MODEL)
+        return TimelineReply(result=NOT_PREDICTED)

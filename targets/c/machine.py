@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from state.atomic_files import atomic_write
+
 _LANES = (("avx512f", 16), ("avx2", 8), ("avx", 8), ("sse2", 4), ("asimd", 4))
 """Lanes of float32 in the widest registers, by feature; the first feature that the CPU has counts."""
 
@@ -116,9 +118,8 @@ def save_rates(rates: CpuRates) -> Path:
     """Keep measured rates; return the file."""
     path = rates_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_suffix(f".{os.getpid()}.new")
-    staged.write_text(json.dumps(asdict(rates), indent=1))
-    staged.replace(path)
+    with atomic_write(path) as part:
+        part.write_text(json.dumps(asdict(rates), indent=1))
     return path
 
 

@@ -10,10 +10,6 @@ from state.model import canonical_json
 from targets.c.jailed.paired_times import Interval
 from targets.c.machine import CpuRates, load_rates
 
-COUNTERS = ("time_ns", "bandwidth_gb_s", "bandwidth_percent", "gflops", "gflops_percent", "threads", "load")
-"""What a profile contains. Bytes and operations are the least that the problem needs, not those that were
-done."""
-
 _NEAR_PERCENT = 60.0
 
 

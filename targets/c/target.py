@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import platform
-import tomllib
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from targets.base import (
     ProposerEntry,
     PublishedGain,
     Technique,
+    load_menu,
 )
 from targets.c.language import C, CLanguage
 from targets.c.machine import load_rates, read_cpu_facts
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 MACHINES = {"x86": ("x86_64", "amd64"), "arm64": ("aarch64", "arm64")}
 
+# Bytes and operations are the least that a problem needs, not those that a kernel did.
 PROFILE = ProfileVocabulary(
     counters=(
         "time_ns",
@@ -112,17 +112,7 @@ class CTarget:
 
     def menu(self) -> dict[str, Technique]:
         """Return the techniques that models and the parameter proposer share."""
-        return read_menu()
-
-
-@cache
-def read_menu() -> dict[str, Technique]:
-    """Return all techniques of `menu.toml` by id, in the order of the file."""
-    table = tomllib.loads((Path(__file__).parent / "menu.toml").read_text())
-    return {
-        name: Technique(name, entry["title"], entry["description"], frozenset(entry["bottlenecks"]))
-        for name, entry in table.items()
-    }
+        return load_menu(Path(__file__).parent / "menu.toml")
 
 
 def make_target(name: str) -> CTarget:

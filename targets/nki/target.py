@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +21,7 @@ from targets.base import (
     RooflineCounters,
     Technique,
     ToolParts,
+    load_menu,
 )
 from targets.nki.language import NKI, NkiLanguage
 
@@ -193,11 +193,7 @@ class NkiTarget:
 @cache
 def read_menu() -> dict[str, Technique]:
     """Return all techniques of `menu.toml` by id, in the order of the file."""
-    table = tomllib.loads((Path(__file__).parent / "menu.toml").read_text())
-    return {
-        name: Technique(name, entry["title"], entry["description"], frozenset(entry["bottlenecks"]))
-        for name, entry in table.items()
-    }
+    return load_menu(Path(__file__).parent / "menu.toml")
 
 
 ACCELOPT = "AccelOpt with an LLM, measured, mean over NKIBench's problems"
