@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from daemon.command_models import (
     Approve,
+    Calibrate,
     Cancel,
     Command,
     ExperienceEntry,
@@ -23,7 +24,7 @@ from daemon.experience_files import apply_experience_command
 from daemon.home_paths import inbox_folder
 from daemon.inbox import put_command
 from state.log import EventLog
-from state.model import PauseCause, RunStatus
+from state.model import DeviceCalibration, PauseCause, RunStatus
 from state.system import SystemState
 from tests.support.simulation.machine import Machine
 from tests.support.simulation.scenario import Deed, Scenario, submission
@@ -134,12 +135,20 @@ class People:
 
 
 def _of_no_run(draw: random.Random) -> Sequence[Command]:
-    """Return what is asked of a run that is not there, or advice for runs to come, to be forgotten."""
+    """Return what is asked of a run that is not there, or what later runs may use: advice, a calibration."""
     if draw.random() < 0.5:
         return [draw.choice(_steering(NOBODY, 1, draw))]
     learn = Learn(file="advice.json", rewrites=(ExperienceEntry(summary=f"advice {draw.randint(1, 3)}"),))
     _, _, said = apply_experience_command(learn, SystemState())
-    return [learn, Forget(ids=said["learnt"])]
+    found = DeviceCalibration(
+        name="trn2@2.33",
+        target="trn2",
+        host="host",
+        toolchain="",
+        model_version=1,
+        constants={"issue_window": 6},
+    )
+    return [learn, Forget(ids=said["learnt"]), Calibrate(calibration=found)]
 
 
 def _steering(run: str, last: int, draw: random.Random) -> Sequence[Command]:
