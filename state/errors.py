@@ -242,8 +242,14 @@ def is_busy(error: Exception) -> bool:
     return isinstance(error, sqlite3.Error) and sqlite_code(error) in _BUSY_CODES
 
 
-def to_state_error(error: sqlite3.Error) -> StateError:
-    """Map an SQLite error to this tree, by its primary result code and not by its message."""
+READ_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged database raises: also SQLite's own message may quote bytes that are no UTF-8."""
+
+
+def to_state_error(error: sqlite3.Error | UnicodeDecodeError) -> StateError:
+    """Map an error of `READ_ERRORS` to this tree, by its primary result code and not by its message."""
+    if isinstance(error, UnicodeDecodeError):
+        return LogDamaged(f"a text in it is no UTF-8: {error}")
     primary = sqlite_code(error)
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return LogDamaged(str(error))
@@ -281,8 +287,8 @@ READ_ONLY = "its file system is mounted read-only (EROFS); remount it for writin
 
 @contextmanager
 def sqlite_errors() -> Iterator[None]:
-    """Turn any `sqlite3.Error` of the block into an error of this tree."""
+    """Turn any error of SQLite in the block into an error of this tree."""
     try:
         yield
-    except sqlite3.Error as error:
+    except READ_ERRORS as error:
         raise to_state_error(error) from error

@@ -21,7 +21,7 @@ from state import queries, schema
 from state.appender import Appender, prepare_append
 from state.atomic_files import create_file, fsync_path
 from state.crash import crash_point
-from state.errors import LogDamaged, NoLog, StateError, StorageFailed, sqlite_errors
+from state.errors import READ_ERRORS, LogDamaged, NoLog, StateError, StorageFailed, sqlite_errors
 from state.events import LogRewritten
 from state.head import Head, read_head, write_head
 from state.home import HomeLayout, prepare_home
@@ -60,7 +60,7 @@ class RebuildResult(NamedTuple):
 
 @contextmanager
 def lock_home(home: Path, *, create: bool = False) -> Iterator[HomeLayout]:
-    """Hold a home's lock, so that no other process writes; no `sqlite3.Error` leaves the block.
+    """Hold a home's lock, so that no other process writes; no error of SQLite leaves the block.
 
     Raises:
         HomeError: the home cannot be used, or another process owns it.
@@ -202,7 +202,7 @@ def _settle_old_log(layout: HomeLayout, *, keep: bool) -> Path | None:
             raise StorageFailed(
                 f"{layout.home}: a reader holds on to an old state of the log; end it and retry"
             )
-    except sqlite3.Error as error:  # too damaged to merge: keep its files as they are
+    except READ_ERRORS as error:  # too damaged to merge: keep its files as they are
         _log.warning("the old log's WAL could not be brought into its file: %s", error)
         keep = True
     kept = _keep_old_log(layout) if keep else None

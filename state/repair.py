@@ -22,7 +22,7 @@ from state.appender import Appender
 from state.blobs import StoredBlob
 from state.chain import GENESIS, ChainLink, check_link, row_hash
 from state.copying import RowCopier
-from state.errors import LogDamaged, LogError, StateError
+from state.errors import READ_ERRORS, LogDamaged, LogError, StateError
 from state.events import LogRewritten, RunForked, RunPaused
 from state.head import EMPTY_HEAD, Head, read_head, read_second_head
 from state.home import HomeLayout
@@ -98,7 +98,7 @@ def repair_log(home: Path, *, progress: ProgressCallback | None = None) -> Repai
 def _is_log_sound(home: Path, progress: ProgressCallback | None) -> bool:
     try:
         return verify_log(home, progress=progress).is_ok
-    except (LogError, sqlite3.Error):  # also "too new": a damaged list of kinds may say so
+    except (LogError, *READ_ERRORS):  # also "too new": a damaged list of kinds may say so
         return False
 
 
@@ -129,7 +129,7 @@ def _describe_unknown(old: sqlite3.Connection, anchor: Head, *, cut_off: bool) -
 def _read_in_use(old: sqlite3.Connection) -> str | None:
     try:
         return schema.get_meta(old, IN_USE)
-    except sqlite3.Error:
+    except READ_ERRORS:
         return "unreadable"
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from state import queries
 from state.blobs import StoredBlob, parse_blob
-from state.errors import LogDamaged
+from state.errors import READ_ERRORS, LogDamaged
 from state.queries import PAGE
 from state.records import COLUMNS, EventRow, parse_row
 
@@ -19,7 +19,7 @@ _ROWS = f"SELECT {COLUMNS} FROM event WHERE seq > ? AND seq <= ? ORDER BY seq"  
 _INDEX = "SELECT {} FROM event INDEXED BY sqlite_autoindex_event_1"
 _BLOB_PAGE = 50
 
-UNREADABLE = (sqlite3.Error, LogDamaged)
+UNREADABLE = (*READ_ERRORS, LogDamaged)
 """Errors from a damaged page: SQLite finds no row in it, or one with columns of other types."""
 
 
@@ -27,7 +27,7 @@ def last_seq(connection: sqlite3.Connection, anchored: int) -> int:
     """Return the number of the last event, from whatever is still readable; at least `anchored`."""
     found = anchored
     for query in ("SELECT max(seq) FROM event", _INDEX.format("max(seq)")):
-        with suppress(sqlite3.Error):
+        with suppress(*READ_ERRORS):
             found = max(found, connection.execute(query).fetchone()[0] or 0)
     return found
 
@@ -68,7 +68,7 @@ def _known_gap(connection: sqlite3.Connection, seq: int) -> bool:
 
 def event_places(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
     """Return stream and run_seq of events by number, from the index alone; empty if it is damaged too."""
-    with suppress(sqlite3.Error):
+    with suppress(*READ_ERRORS):
         found = connection.execute(_INDEX.format("seq, stream, run_seq")).fetchall()
         there = [(seq, stream, at) for seq, stream, at in found if (type(stream), type(at)) == (str, int)]
         return {seq: (stream, run_seq) for seq, stream, run_seq in there}
@@ -78,16 +78,16 @@ def event_places(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
 def salvage_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
     """Yield the readable blobs, sound or not."""
     last = 0
-    with suppress(sqlite3.Error):
+    with suppress(*READ_ERRORS):
         last = connection.execute("SELECT coalesce(max(rowid), 0) FROM blob").fetchone()[0]
     query = "SELECT * FROM blob WHERE rowid > ? AND rowid <= ? ORDER BY rowid"
     for after in range(0, last, _BLOB_PAGE):
         try:
             page = connection.execute(query, (after, after + _BLOB_PAGE)).fetchall()
-        except sqlite3.Error:
+        except READ_ERRORS:
             page = []
             for rowid in range(after + 1, after + _BLOB_PAGE + 1):
-                with suppress(sqlite3.Error):
+                with suppress(*READ_ERRORS):
                     page += connection.execute(query, (rowid - 1, rowid)).fetchall()
         for columns in page:
             with suppress(LogDamaged):  # without a digest, no event can name it

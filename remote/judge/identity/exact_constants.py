@@ -3,7 +3,8 @@
 0.01 * 0.001 in float64 and 1e-5 in float32 are one number; so are 1 / sqrt(128) computed at home and on the
 device. The simplest number within a float32 unit in the last place is taken: a decimal, a fraction, its
 square root or fourth root, or one of these times pi or ln 2. A constant without such a name is taken as its
-float32 value and flagged as unnamed, because another rounding of it would be another number.
+float32 value and flagged as unnamed, because another rounding of it would be another number. One that has
+several names of about the same cost is the simplest of them, and flagged as unnamed too.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ FACTORS = {"pi": pi, "ln2": log(2.0)}
 
 @dataclass(frozen=True, slots=True)
 class ExactNumber:
-    """sign * (fraction * factor ** power) ** (1 / root); `named` is false for a float32 without a name."""
+    """sign * (fraction * factor ** power) ** (1 / root); `named`: no doubt about it."""
 
     sign: int
     fraction: Fraction

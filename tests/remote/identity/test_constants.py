@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remote.judge.identity.exact_constants import ExactNumber, recognise_constant
+from remote.judge.identity.exact_constants import FACTORS, ExactNumber, recognise_constant
 
 FOLDED = {
     "decay": (0.01 * 0.001, 1e-5),
@@ -69,6 +69,7 @@ def test_a_constant_without_a_name_is_the_float_that_it_is():
 
 
 @given(st.integers(1, 99999), st.integers(-12, 12))
+@example(2049, -1)  # doubtful: another simple number is as near
 def test_decimals_of_five_digits_are_themselves(digits, exponent):
     """Those of three digits have names at the sizes that references use.
 
@@ -77,12 +78,12 @@ def test_decimals_of_five_digits_are_themselves(digits, exponent):
     value = float(f"{digits}e{exponent}")
     for rounded in (value, float(np.float32(value))):
         found = recognise_constant(rounded)
+        number = (float(found.fraction) * FACTORS.get(found.factor, 1.0) ** found.power) ** (1 / found.root)
+        assert abs(number - value) <= 2.0**-22 * value
         if found.named:  # a few have other names too, by chance
             assert (found.root, found.factor) == (1, "")
-            assert abs(float(found.fraction) - value) <= 2.0**-22 * value
         else:
             assert digits > 1000 or not 1e-6 <= value <= 1e8
-            assert float(found.fraction) == float(np.float32(value))
 
 
 @pytest.mark.parametrize("value", [1e300, -3.4e38, 1.2345678e-40, 5e-324])
