@@ -25,7 +25,8 @@ class DeviceFacts(FrozenModel):
     """A host's device and toolchain, as the probe found them.
 
     `lacking` says in words what the best device would need and is missing; then another one stands in.
-    `packages` are versions by name. `routes` are the ways in which kernels can be compiled, best first.
+    `packages` are versions by name. `routes` are the ways in which kernels can be compiled, best first;
+    `runtime` is what loads and times the result, and where it is if in another environment.
     """
 
     device_kind: Annotated[str, AfterValidator(_require_known_kind)] = Field(alias="device")
@@ -37,6 +38,7 @@ class DeviceFacts(FrozenModel):
     architecture: str = Field(default="", max_length=64)
     cores: int = Field(default=0, ge=0, le=4096)
     routes: tuple[_Line, ...] = Field(default=(), max_length=64)
+    runtime: str = Field(default="", max_length=4096)
     profiler: str = Field(default="", max_length=200)
 
     @property

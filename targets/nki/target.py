@@ -98,7 +98,7 @@ HOSTS = HostParts(
         ),
     },
     package="targets.nki.hostside",
-    setup_script="deploy/setup_trn2.sh",
+    setup_script="deploy/setup_trainium.sh",
     pythons=("/opt/aws_neuronx_venv*/bin/python",),
     commands=(
         ("neuron-ls", "--json-output"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import sys
 import sysconfig
 import venv
 from pathlib import Path
@@ -13,20 +14,41 @@ SDK = Path(__file__).parent / "neuron_sdk"
 SUMMARY = Path(__file__).parents[1] / "targets" / "nki" / "hosts" / "golden" / "neuron_explorer_2_30.json"
 
 
-def make_python(folder: Path) -> Path:
-    """Make an environment of the stand-in SDK with NumPy; return its interpreter."""
+RELEASES = {
+    # what is installed, from which folder
+    "2.27": ({"neuronx-cc": "2.27.0"}, "packages_2_27"),
+    "2.31": ({"nki": "0.5.0", "neuronx-cc": "2.31.1"}, "packages"),
+    "2.33": ({"nki": "0.7.0", "neuronx-cc": "2.33.0"}, "packages_0_7"),
+}
+
+
+def make_python(folder: Path, release: str = "2.31") -> Path:
+    """Make an environment of the stand-in SDK with NumPy; return its interpreter.
+
+    From 2.32 on, its runtime is another environment's (`make_runtime`).
+    """
     venv.create(folder, symlinks=True)
     packages = next(folder.glob("lib/python*/site-packages"))
+    versions, source = RELEASES[release]
     ours = Path(sysconfig.get_path("purelib"))
     for name in ("numpy", "numpy.libs", "ml_dtypes"):
         if (ours / name).exists():
             shutil.copytree(ours / name, packages / name, copy_function=_link_tree)
-    shutil.copytree(SDK / "packages", packages, dirs_exist_ok=True)
-    for name, version in (("nki", "0.5.0"), ("neuronx-cc", "2.31.1")):
+    shutil.copytree(SDK / source, packages, dirs_exist_ok=True)
+    shutil.copy(SDK / "stand_in_neff.py", packages)
+    for name, version in versions.items():
         folder_of = packages / f"{name.replace('-', '_')}-{version}.dist-info"
         folder_of.mkdir()
         (folder_of / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     return folder / "bin" / "python"
+
+
+def make_runtime(home: Path) -> Path:
+    """Make the stand-in's nrtpy in an environment of its own, where the documentation puts it; return
+    `home`."""
+    tag = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    shutil.copytree(SDK / "packages_nrtpy", home / "nrtpy_venv" / "lib" / tag / "site-packages")
+    return home
 
 
 def _link_tree(source: str, target: str) -> None:

@@ -1,41 +1,36 @@
 """The vendor's device: the SDK's compiler in a jail, the runtime on one NeuronCore, and the profiler.
 
-No two SDK releases are alike, so the installed one is probed: the compiler's entry point and its versions of
-the kernel language, the runtime (`spike`), the profiler (neuron-explorer, or the older neuron-profile). The
-artefact is a NEFF; running it imports nothing from the kernel.
+No two SDK releases are alike, so the installed one is probed: the ways to compile (`neuron_compiler`), the
+runtime (`neuron_runtime`), the profiler (neuron-explorer, or the older neuron-profile). The artefact is a
+NEFF; running it imports nothing from the kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
-import importlib
-import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remote.hostside.devices import KernelFaultError, LoadedKernel
+from remote.hostside.devices import LoadedKernel
 from remote.hostside.devices.jail import describe_result, run_in_jail
 from remote.hostside.devices.scratch import WatchedScratch
 from remote.hostside.task import StepTask
-from targets.nki.hostside import neuron_compiler
+from targets.nki.hostside import neuron_compiler, neuron_runtime
 
 CORE_VARIABLE = "NEURON_RT_VISIBLE_CORES"
-PACKAGES = ("neuronx-cc", "nki", "nkipy", "spike", "libneuronxla", "torch-neuronx", "jax-neuronx")
+PACKAGES = ("neuronx-cc", "nki", "nrtpy", "nkipy", "spike", "libneuronxla", "torch-neuronx", "jax-neuronx")
 TOOLS = ("/opt/aws/neuron/bin",)
 PROFILERS = ("neuron-explorer", "neuron-profile")
-_RUNTIME = "spike"
 _TOOL_S = 900
 _DEVICES = Path("/sys/devices/virtual/neuron_device")  # one folder per device of the Neuron driver
 _SYSFS = "/sys/devices/virtual/neuron_device/neuron*/info/architecture/"
-_LOGICAL = "NEURON_LOGICAL_NC_CONFIG"
-_PAIRED = ("NCv3", "NCv4")  # here two physical cores make a logical one by default
 _FAMILIES = {
     "trn1": "trn1",
     "trn1n": "trn1",
@@ -50,17 +45,20 @@ def probe_device() -> dict[str, Any]:
     """Return the facts about a Neuron device and its SDK, and in words what is `lacking`."""
     listed = _list_devices()
     instance = _find_instance_type(listed)
-    routes, why = _find_compile_routes()
+    routes, why = neuron_compiler.find_routes()
     lacking = [] if listed["cores"] else ["no NeuronCore: neuron-ls lists none"]
     lacking += why
-    if importlib.util.find_spec(_RUNTIME) is None:
-        lacking.append("no runtime: the package spike of the SDK's nkipy is not installed")
+    runtime = neuron_runtime.find_runtime()
+    if runtime is None:
+        text = "no runtime: neither nrtpy (SDK 2.32 on, in an environment of its own) nor spike is installed"
+        lacking.append(text)
     return {
         "lacking": lacking,
         "instance_type": instance,
         "architecture": _FAMILIES.get(instance.split(".")[0], ""),
         "cores": listed["cores"],
         "routes": routes,
+        "runtime": runtime.describe() if runtime else "",
         "profiler": _profiler_version(),
     }
 
@@ -68,23 +66,12 @@ def probe_device() -> dict[str, Any]:
 def list_cores(devices: Path = _DEVICES) -> list[int]:
     """Return the numbers of the logical NeuronCores; empty without a device.
 
-    The driver lists physical cores; how many make a logical one is a setting of the runtime.
+    The driver lists physical cores; how many make a logical one, we tell the runtime.
     """
     count = 0
     for device in sorted(devices.glob("neuron[0-9]*")):
-        physical = sum(1 for _ in device.glob("neuron_core[0-9]*"))
-        count += physical // _physical_per_logical(device)
+        count += sum(1 for _ in device.glob("neuron_core[0-9]*")) // neuron_runtime.LOGICAL_SIZE
     return list(range(count))
-
-
-def _physical_per_logical(device: Path) -> int:
-    chosen = os.environ.get(_LOGICAL, "")
-    if chosen in {"1", "2"}:
-        return int(chosen)
-    with contextlib.suppress(OSError):
-        kind = (device / "info" / "architecture" / "arch_type").read_text(encoding="ascii")
-        return 2 if kind.startswith(_PAIRED) else 1
-    return 1
 
 
 def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
@@ -99,7 +86,7 @@ def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> d
         site_packages=True,
         programs=True,
         scratch=scratch,
-        variables=(("PATH", os.pathsep.join(_tool_folders())), ("NEURON_CC_FLAGS", "")),
+        variables=(("PATH", os.pathsep.join(_tool_folders())), *_compiler_variables(scratch, task)),
         limits=JailLimits(**task.payload["limits"]),
     )
     request = {**task.payload["request"], "folder": str(scratch)}
@@ -112,7 +99,7 @@ def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> d
             "told": _parse_compiler_answer(result.answer),
             "scratch": watched.ended,
         }
-        neff = scratch / "file.neff"
+        neff = scratch / neuron_compiler.NEFF
         # Leave behind what else the kernel's Python wrote there; a link would lead out of the folder.
         made = not watched.ended and "neff" in ended["told"] and neff.is_file() and not neff.is_symlink()
         if made:
@@ -127,62 +114,7 @@ def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> d
 def open_device(task: StepTask, artefact: Path) -> LoadedKernel:
     """Load a NEFF on the core of the job's lease, the only core that the runtime sees."""
     ended = json.loads(artefact.with_name("ended.json").read_text(encoding="utf-8"))
-    return _LoadedNeff(artefact, ended["told"]["inputs"], task.folder)
-
-
-class _LoadedNeff(LoadedKernel):
-    """A NEFF on a NeuronCore."""
-
-    def __init__(self, neff: Path, names: Sequence[str], folder: Path) -> None:
-        spike = importlib.import_module(_RUNTIME)
-        # The runtime wants the suffix, and writes files next to it.
-        own = folder / ("%s.neff" % neff.parent.name)
-        shutil.copyfile(neff, own)
-        self._tensor = spike.SpikeTensor
-        with _blame_kernel("device_load", "the runtime does not load what was compiled: "):
-            self._model = spike.SpikeModel.load_from_neff(str(own))
-        self._names = list(names)
-        self._inputs: dict[str, Any] = {}
-
-    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        import numpy as np
-
-        known = list(getattr(self._model, "input_tensors_info", {}) or self._names)
-        names = self._names if set(self._names) == set(known) else known
-        self._inputs = {
-            name: self._tensor.from_numpy(np.ascontiguousarray(array), name)
-            for name, array in zip(names, inputs)
-        }
-        with _blame_kernel("device_error"):
-            outputs = self._model(inputs=self._inputs)
-        return [tensor.numpy() for tensor in outputs.values()]
-
-    def time_runs(self, warmups: int, runs: int) -> list[float]:
-        with _blame_kernel("device_error"):
-            if not runs:
-                for _ in range(warmups):
-                    self._model(inputs=self._inputs)
-                return []
-            result = self._model.benchmark(inputs=self._inputs, warmup_iter=warmups, benchmark_iter=runs)
-        found = getattr(result, "durations_ms", None)
-        if not found:  # older releases do not keep device-side durations
-            found = [result.mean_ms] if runs == 1 else []
-        return [float(value) for value in found]
-
-
-@contextlib.contextmanager
-def _blame_kernel(code: str, said: str = "") -> Iterator[None]:
-    """Turn what the runtime raises into the kernel's failure; home then checks whether another kernel runs.
-
-    Raises:
-        KernelFaultError: the runtime raised something.
-    """
-    try:
-        yield
-    except Exception as error:
-        message = "%s%s: %s" % (said, type(error).__name__, str(error)[-4000:])
-        told = {"type": "RuntimeError", "code": code, "message": message, "line": 0, "hint": ""}
-        raise KernelFaultError(told) from error
+    return neuron_runtime.LoadedNeff(artefact, ended["told"]["inputs"], task.folder)
 
 
 def profile_kernel(task: StepTask, artefact: Path) -> tuple[str, str]:
@@ -214,7 +146,7 @@ def _parse_compiler_answer(answer: bytes) -> dict[str, Any]:
             and isinstance(found.get("neff"), str)
             and _is_name_list(found.get("inputs"))
         ):
-            return {"neff": "file.neff", "inputs": found["inputs"]}
+            return {"neff": neuron_compiler.NEFF, "inputs": found["inputs"]}
         if isinstance(found, dict) and isinstance(found.get("error"), dict):
             error = found["error"]
             line = error.get("line")
@@ -232,18 +164,16 @@ def _is_name_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) and name.isidentifier() for name in value)
 
 
-def _find_compile_routes() -> tuple[list[str], list[str]]:
-    """The routes by which kernels can be compiled here, and what is lacking where there is none."""
-    name = neuron_compiler.STANDALONE
-    try:
-        module = importlib.import_module(name)
-    except Exception as error:  # noqa: BLE001  a broken installation may raise anything
-        return [], ["no compiler: %s cannot be imported (%s)" % (name, type(error).__name__)]
-    if not hasattr(module, neuron_compiler.COMPILE):
-        wanted = neuron_compiler.COMPILE
-        return [], ["%s has no %s: this release's compiler is not known" % (name, wanted)]
-    known = sorted(neuron_compiler.language_versions(module)) or ["unversioned"]
-    return ["standalone " + version for version in known], []
+def _compiler_variables(scratch: Path, task: StepTask) -> list[tuple[str, str]]:
+    """The environment of the compiler, which reads it when it is imported."""
+    size = str(neuron_runtime.LOGICAL_SIZE)
+    return [
+        ("NEURON_CC_FLAGS", "--logical-nc-config=" + size),
+        (neuron_runtime.LOGICAL_VARIABLE, size),
+        ("NEURON_PLATFORM_TARGET_OVERRIDE", str(task.payload["request"]["target"])),
+        ("NKI_DEBUG_INFO", "1"),  # profiles then name lines of the kernel
+        ("NKI_ARTIFACTS_DIR", str(scratch / neuron_compiler.ARTEFACTS)),
+    ]
 
 
 def _list_devices() -> dict[str, Any]:
@@ -304,6 +234,7 @@ def _run_tool(command: Sequence[str], cwd: Path) -> str:
         done = subprocess.run(
             list(command),
             cwd=cwd,
+            env={**os.environ, neuron_runtime.LOGICAL_VARIABLE: str(neuron_runtime.LOGICAL_SIZE)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TOOL_S,

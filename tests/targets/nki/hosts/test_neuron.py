@@ -22,7 +22,7 @@ from targets.nki.hosts.neuron import protocol_for
 from targets.nki.hostside import neuron
 from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
-from tests.support.stand_in_sdk import make_python, make_tools
+from tests.support.stand_in_sdk import make_python, make_runtime, make_tools
 from tests.support.sweeps import parametrize_sweep
 
 SDK = Path(__file__).parents[3] / "support" / "neuron_sdk"
@@ -253,13 +253,90 @@ def test_the_protocol_is_the_papers():
     assert (told["trn1"].spread_ratio, told["trn2"].spread_ratio) == (0.01, 0.04)
 
 
-@pytest.mark.parametrize(("kind", "chosen", "cores"), [("NCv2", "", 4), ("NCv3", "", 2), ("NCv3", "1", 4)])
-def test_neuron_cores_are_counted_as_the_run_time_numbers_them(tmp_path, monkeypatch, kind, chosen, cores):
+@pytest.mark.parametrize("chosen", ["", "1", "2"])
+def test_neuron_cores_are_counted_as_the_run_time_numbers_them(tmp_path, monkeypatch, chosen):
+    """We tell the runtime that a logical core is one physical core, whatever the host's environment says."""
     for device in ("neuron0", "neuron1"):
-        (tmp_path / device / "info" / "architecture").mkdir(parents=True)
-        (tmp_path / device / "info" / "architecture" / "arch_type").write_text(f"{kind}\n")
         for core in range(2):
-            (tmp_path / device / f"neuron_core{core}").mkdir()
+            (tmp_path / device / f"neuron_core{core}").mkdir(parents=True)
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", chosen)
-    assert neuron.list_cores(tmp_path) == list(range(cores))
+    assert neuron.list_cores(tmp_path) == [0, 1, 2, 3]
     assert neuron.list_cores(tmp_path / "none") == []
+
+
+# --- SDK 2.33: compiled by the decorated kernel's call, run by nrtpy from another environment ---
+
+
+@pytest.fixture(scope="module")
+def newer_python(tmp_path_factory) -> Path:
+    return make_python(tmp_path_factory.mktemp("sdk_2_33"), "2.33")
+
+
+@pytest.fixture
+def newer_jobs(newer_python, tmp_path):
+    environment = {**make_tools(tmp_path / "tools"), "HOME": str(make_runtime(tmp_path / "home"))}
+    return LocalJobs(tmp_path / "workdir", python=newer_python, environment=environment)
+
+
+@pytest.fixture
+def newer(newer_jobs, judge) -> HostEvaluator:
+    return HostEvaluator(newer_jobs, address="a host", judge=judge, target="trn2", allow_weak_jail=True)
+
+
+async def test_the_probe_finds_the_runtime_of_another_environment(newer, newer_jobs):
+    facts = await newer.device_facts()
+    assert facts.routes == ("jit 0.7.0",)
+    assert facts.runtime.startswith("nrtpy in ")
+    assert facts.runtime.endswith("site-packages")
+    assert facts.lacking == ()
+    assert newer.toolchain() == "trn2 (trn2.48xlarge) neuronx-cc 2.33.0 nki 0.7.0"
+
+
+async def test_without_a_runtime_the_probe_says_what_is_missing(newer, newer_jobs, tmp_path):
+    newer_jobs._environment["HOME"] = str(tmp_path / "elsewhere")
+    facts = await newer.device_facts()
+    assert facts.is_predicted
+    assert any("nrtpy" in text and "environment of its own" in text for text in facts.lacking)
+
+
+@parametrize_sweep("executor", [True, False], ids=["not run", "run without a device"], quick=["not run"])
+async def test_the_call_of_a_kernel_leaves_its_neff(executor, newer, silu):
+    """The artefact is what counts, whether or not the call went on to a device that is not there."""
+    source = kernel(silu) if executor else f"# executor: none\n{kernel(silu)}"
+    found = (await judge_on_device(newer, silu, source)).evaluation
+    assert found.verdict is Verdict.CORRECT, found.error
+    assert not found.benchmark.predicted
+    assert 0.5 <= found.benchmark.latency_ms <= 0.501
+
+
+@parametrize_sweep("refused", ["compile", "load", "benchmarked"], quick=["compile"])
+async def test_what_the_newer_sdk_refuses(refused, newer, newer_jobs, silu, monkeypatch):
+    monkeypatch.setattr("remote.ssh.evaluator.starting_kernel", lambda *_: kernel(silu).encode())
+    found = (await judge_on_device(newer, silu, f"# refused: {refused}\n{kernel(silu)}")).evaluation
+    codes = {"compile": "vendor_compiler", **{name: code for name, (_, code) in REFUSED.items()}}
+    assert found.error.code == codes[refused], found.error
+
+
+@pytest.mark.slow
+async def test_a_newer_sdk_compiles_no_legacy_kernel(newer, silu):
+    source = kernel(silu).replace("import nki", "import neuronxcc.nki")
+    found = (await judge_on_device(newer, silu, source)).evaluation
+    assert (found.verdict, found.error.code) == (Verdict.COMPILE_ERROR, "unsupported_namespace")
+
+
+# --- SDK 2.27: kernels of the legacy namespace, by baremetal ---
+
+
+@pytest.mark.slow
+async def test_baremetal_compiles_legacy_kernels(tmp_path, judge, silu):
+    python = make_python(tmp_path / "sdk", "2.27")
+    jobs = LocalJobs(tmp_path / "workdir", python=python, environment=make_tools(tmp_path / "tools"))
+    evaluator = HostEvaluator(jobs, address="a host", judge=judge, target="trn2", allow_weak_jail=True)
+    assert (await evaluator.device_facts()).routes == ("baremetal",)
+    legacy = kernel(silu).replace("import nki\n", "import neuronxcc.nki as nki\n")
+    legacy = legacy.replace("import nki.", "import neuronxcc.nki.")
+    found = (await judge_on_device(evaluator, silu, legacy)).evaluation
+    assert found.verdict is Verdict.CORRECT, found.error
+    assert 0.5 <= found.benchmark.latency_ms <= 0.501
+    current = (await judge_on_device(evaluator, silu, kernel(silu))).evaluation
+    assert (current.verdict, current.error.code) == (Verdict.COMPILE_ERROR, "no_compiler")

@@ -1,0 +1,1 @@
+"""Stands in for the vendor's package of this name."""
