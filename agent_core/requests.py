@@ -72,8 +72,9 @@ def form_of_role(settings: LlmConfig, repairs: bool) -> RoleForm:
     return settings.repairer_form or settings.form if repairs else settings.form
 
 
-def _learning_context(state: RunState) -> bytes:
-    frozen = LearningContext(
+def learning_context(state: RunState) -> LearningContext:
+    """Return what the run has learnt so far."""
+    return LearningContext(
         memory=state.memory,
         reflections=state.reflections,
         attempts=state.attempts,
@@ -82,9 +83,12 @@ def _learning_context(state: RunState) -> bytes:
         others=state.experiences or (),
         techniques=state.techniques or (),
     )
+
+
+def _learning_context(state: RunState) -> bytes:
     given = {"sequences": state.sequences, "others": state.experiences, "techniques": state.techniques}
     unset = {name for name, found in given.items() if found is None}  # as in logs without these fields
-    return canonical_json(frozen.model_dump(mode="json", exclude=unset))
+    return canonical_json(learning_context(state).model_dump(mode="json", exclude=unset))
 
 
 def _look_ahead_effect(state: RunState, key: EffectKey, place: CandidateSlot, context: bytes) -> Effect:

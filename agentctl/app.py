@@ -69,6 +69,7 @@ VERBS = {
     "doctor": "doctor:doctor",
     "completion": "completion:completion",
     "ui": "ui:ui",
+    "mcp": "mcp:mcp",
 }
 """Each verb's module in `agentctl.verbs`, and its command there."""
 

@@ -17,14 +17,15 @@ from seeds.problem_files import KERNEL_FILE
 
 if TYPE_CHECKING:
     from agentctl.cost_estimate import CostEstimate, EstimateRow
+    from daemon.command_models import Submit
 
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Say what the run's models would cost, and start nothing."
 )
 
 
-def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | None) -> int:
-    """Print what a run would cost.
+def estimate_submission(home: Path, wanted: EffectiveConfig, command: Submit) -> CostEstimate:
+    """Return what the run that a command starts would cost.
 
     Raises:
         ConfigError: a planner is unknown, or its models cannot be asked or are too small for its
@@ -37,7 +38,6 @@ def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | Non
     from daemon import prompt_overrides
     from daemon.calls.model_checks import find_model_faults
 
-    command = load_submission(session.home, wanted, kernel)
     try:
         for name in command.config.planner:
             proposers.require_known_proposer(name)
@@ -47,12 +47,20 @@ def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | Non
         raise ConfigError(wrong)
     source = command.kernel if command.kernel is not None else command.files.get(KERNEL_FILE, b"").decode()
     config = wanted.config.model_copy(update={"run": command.config})
+    problem = seeds.build_problem(command.files)
     try:
-        found = estimate_cost(
-            config, seeds.build_problem(command.files), source, prompt_overrides.load_prompts(session.home)
-        )
+        return estimate_cost(config, problem, source, prompt_overrides.load_prompts(home))
     except RoleError as error:
         raise ConfigError([f"run.llm.models: {error.info.message}; {error.info.hint}"]) from error
+
+
+def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | None) -> int:
+    """Print what a run would cost.
+
+    Raises:
+        ConfigError: as `estimate_submission` does.
+    """
+    found = estimate_submission(session.home, wanted, load_submission(session.home, wanted, kernel))
     session.emit(
         {
             "rows": [asdict(row) for row in found.rows],

@@ -33,6 +33,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "rescore": "rank kernels of a run by another objective",
         "wait": "wait until a condition holds of a run",
         "ui": "serve a live page for the browser",
+        "mcp": "serve the home to a coding agent",
         "report": "write a report of a run as one file",
         "export": "export a run for other tools",
     },

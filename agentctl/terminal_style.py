@@ -69,6 +69,12 @@ def make_printable(text: str) -> str:
     return "".join(part if part in _OWN_CODES else escape_marks(part) for part in _OWN_PATTERN.split(text))
 
 
+def strip_colours(text: str) -> str:
+    """Return text for programs: printable, without our own colour codes."""
+    parts = _OWN_PATTERN.split(text)
+    return "".join(escape_marks(part) for part in parts if part not in _OWN_CODES)
+
+
 def escape_marks(text: str) -> str:
     """Return others' text with every hidden character escaped, our own colour codes too."""
     if text.isprintable():

@@ -26,8 +26,8 @@ from state.model import (
     validation_reason,
 )
 
-CommandOrigin = Literal["agentctl", "page"]
-"""Where a person gave a command: on the command line or on the live page."""
+CommandOrigin = Literal["agentctl", "page", "mcp"]
+"""Where a command was given: on the command line, on the live page, or by a client of `agentctl mcp`."""
 
 
 MAX_STRUCTURE_BYTES = 1 << 20

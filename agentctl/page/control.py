@@ -44,6 +44,7 @@ CLI_ONLY_SETTINGS: dict[str, str] = {
     "run.score": "it says what a host runs",
     "run.hosts": "it says where kernels run, and as whom",
     "run.host": "it says where kernels run",
+    "run.agent": "it says which program is started here",
 }
 """Settings, with all below them, that only the command line may change, and why."""
 
@@ -83,10 +84,17 @@ def _parse_settings(given: Any) -> dict[str, Any]:
         raise CommandRefused("settings: a list of KEY=VALUE was expected", code="bad_command")
     settings = parse_assignments(given)
     for name, key in zip(settings, expand_run_keys(settings), strict=True):
-        for prefix, why in CLI_ONLY_SETTINGS.items():
-            if key == prefix or key.startswith((f"{prefix}.", f"{prefix}_")):
-                raise NotOnPage(f"{name} is not set on the page: {why}", hint="agentctl can")
+        if (why := find_cli_only(key)) is not None:
+            raise NotOnPage(f"{name} is not set on the page: {why}", hint="agentctl can")
     return settings
+
+
+def find_cli_only(key: str) -> str | None:
+    """Return why only the command line may change a setting; None if others may."""
+    for prefix, why in CLI_ONLY_SETTINGS.items():
+        if key == prefix or key.startswith((f"{prefix}.", f"{prefix}_")):
+            return why
+    return None
 
 
 class ControlRoutes:

@@ -1,5 +1,5 @@
-"""Access control of the page: the right host, the same origin, and the token; and headers for the
-browser.
+"""Access control of the page, and of every server here: the right host, the same origin, and the token;
+and headers for the browser.
 
 A page in another tab can make a browser send requests here, and can make a name of its own resolve to
 this machine (DNS rebinding). So a request must name a host that this server knows as its own, come from
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -45,6 +45,63 @@ Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+def own_hosts(port: int, names: Iterable[str] = ()) -> frozenset[str]:
+    """Return the hosts that a server on `port` is called by: the names of loopback, and `names`."""
+    return frozenset(f"{name}:{port}".lower() for name in (*LOOPBACK, *names))
+
+
+def foreign_reason(request: Request, hosts: frozenset[str]) -> str | None:
+    """Return why a request is not for one of these hosts, or comes from another site; None if neither."""
+    host = request.headers.get("host", "").lower()
+    if host not in hosts:
+        return "this server is not called that; use the address that it printed"
+    origin = request.headers.get("origin")
+    if origin is not None and origin.lower() != f"http://{host}":
+        return "another site may not ask this server"
+    site, mode = (request.headers.get(f"sec-fetch-{name}") for name in ("site", "mode"))
+    if site not in (None, "same-origin", "none") and mode != "navigate":
+        return "another site may not ask this server"
+    return None
+
+
+def is_same_secret(given: str | None, secret: str) -> bool:
+    """Return whether a secret is right; the comparison takes constant time."""
+    return given is not None and hmac.compare_digest(given.encode(), secret.encode())
+
+
+class Gate(Protocol):
+    """Decides which requests a server answers."""
+
+    def refusal_reason(self, request: Request) -> str | None:
+        """Return why a request is refused; None if it is allowed."""
+        ...
+
+    def opening_cookie(self, request: Request) -> str | None:
+        """Return the `Set-Cookie` header that the answer to an allowed request carries, if any."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BearerPolicy:
+    """What a request of a program must have: one of these hosts, and the token as its authorization."""
+
+    hosts: frozenset[str]
+    token: str
+
+    def refusal_reason(self, request: Request) -> str | None:
+        """Return why a request is refused; None if it is allowed."""
+        if (foreign := foreign_reason(request, self.hosts)) is not None:
+            return foreign
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        known = scheme.lower() == "bearer" and is_same_secret(given.strip(), self.token)
+        return None if known else "the token is missing: send it as `Authorization: Bearer TOKEN`"
+
+    def opening_cookie(self, request: Request) -> str | None:
+        """Return None: programs need no cookie."""
+        del request
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
     """What a request must have: one of these hosts, and the token."""
@@ -56,22 +113,14 @@ class AccessPolicy:
     @classmethod
     def for_port(cls, token: str, port: int, names: Iterable[str] = ()) -> AccessPolicy:
         """Return the policy of a server on `port`, with the names of loopback and `names` as its hosts."""
-        hosts = frozenset(f"{name}:{port}".lower() for name in (*LOOPBACK, *names))
-        return cls(hosts, token, f"agentctl_ui_{port}")
+        return cls(own_hosts(port, names), token, f"agentctl_ui_{port}")
 
     def refusal_reason(self, request: Request) -> str | None:
         """Return why a request is refused; None if it is allowed."""
-        host = request.headers.get("host", "").lower()
-        if host not in self.hosts:
-            return "this server is not called that; open the address that agentctl ui printed"
-        origin = request.headers.get("origin")
-        if origin is not None and origin.lower() != f"http://{host}":
-            return "another site may not ask this server"
-        site, mode = (request.headers.get(f"sec-fetch-{name}") for name in ("site", "mode"))
-        if site not in (None, "same-origin", "none") and mode != "navigate":
-            return "another site may not ask this server"
+        if (foreign := foreign_reason(request, self.hosts)) is not None:
+            return foreign
         if request.method not in SAFE_METHODS:
-            return self._steering_refusal(request, origin)
+            return self._steering_refusal(request, request.headers.get("origin"))
         given = (request.cookies.get(self.cookie), self.opening_token(request))
         known = self.accepts_cookie(given[0]) or self.accepts_token(given[1])
         return None if known else "the token is missing; open the address that agentctl ui printed"
@@ -96,18 +145,24 @@ class AccessPolicy:
         return hmac.new(self.token.encode(), b"the cookie", "sha256").hexdigest()
 
     def accepts_cookie(self, given: str | None) -> bool:
-        """Return whether a cookie is right; the comparison takes constant time."""
-        return given is not None and hmac.compare_digest(given.encode(), self.cookie_token.encode())
+        """Return whether a cookie is right."""
+        return is_same_secret(given, self.cookie_token)
 
     def accepts_token(self, given: str | None) -> bool:
-        """Return whether a token is right; the comparison takes constant time."""
-        return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
+        """Return whether a token is right."""
+        return is_same_secret(given, self.token)
+
+    def opening_cookie(self, request: Request) -> str | None:
+        """Return the cookie that the page gets where it is opened."""
+        if not self.accepts_token(self.opening_token(request)):
+            return None
+        return f"{self.cookie}={self.cookie_token}; Path=/; HttpOnly; SameSite=Strict"
 
 
 class AccessGuard:
     """Passes on the requests that the policy allows, and adds `HEADERS` to every response."""
 
-    def __init__(self, app: AsgiApp, gate: AccessPolicy) -> None:
+    def __init__(self, app: AsgiApp, gate: Gate) -> None:
         self._app = app
         self._gate = gate
 
@@ -121,21 +176,18 @@ class AccessGuard:
         request = Request(scope)
         why = self._gate.refusal_reason(request)
         app = self._app if why is None else _refusal_response(why)
-        opened = why is None and self._gate.accepts_token(self._gate.opening_token(request))
+        cookie = self._gate.opening_cookie(request) if why is None else None
 
         async def answering(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                if opened:
-                    headers.append("set-cookie", self._cookie_header())
+                if cookie is not None:
+                    headers.append("set-cookie", cookie)
             await send(message)
 
         await app(scope, receive, answering)
-
-    def _cookie_header(self) -> str:
-        return f"{self._gate.cookie}={self._gate.cookie_token}; Path=/; HttpOnly; SameSite=Strict"
 
 
 def _refusal_response(why: str) -> Response:

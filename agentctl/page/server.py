@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -96,15 +96,18 @@ class PageApp:
         return cls(source, gate, feed, AccessGuard(site, gate), shortage)
 
 
-class PageServer(UvicornServer):
-    """Uvicorn, but it ends the feed first when it is asked to stop; otherwise it would wait for the
-    listeners.
+class GuardedServer(UvicornServer):
+    """Uvicorn for an application behind an `AccessGuard`, with bounds on what clients may take up.
+
+    `before_stop` ends what would keep responses open; it may be called from any thread.
     """
 
-    def __init__(self, site: PageApp) -> None:
+    def __init__(
+        self, app: AccessGuard, shortage: FileShortage, before_stop: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(
             Config(
-                site.app,
+                app,
                 access_log=False,  # an access log would contain the token
                 log_level="warning",
                 server_header=False,
@@ -113,30 +116,36 @@ class PageServer(UvicornServer):
                 http=BoundedProtocol,
             )
         )
-        self._site = site
+        self._shortage = shortage
+        self._before_stop = before_stop
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(self._site.shortage.handle_loop_error)
+        asyncio.get_running_loop().set_exception_handler(self._shortage.handle_loop_error)
         await super().serve(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._site.feed.close_threadsafe()
+        self._before_stop()
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
         """Ask the server to stop, from any thread."""
-        self._site.feed.close_threadsafe()
+        self._before_stop()
         self.should_exit = True
 
 
-def open_listening_socket(host: str, port: int | None) -> socket.socket:
-    """Return a socket on `host` at `port`; if that is None, at the usual port, or else at any free one.
+def create_page_server(site: PageApp) -> GuardedServer:
+    """Return the server of a page; it ends the feed first, or a stop would wait for the listeners."""
+    return GuardedServer(site.app, site.shortage, site.feed.close_threadsafe)
+
+
+def open_listening_socket(host: str, port: int | None, usual: int = PORT) -> socket.socket:
+    """Return a socket on `host` at `port`; if that is None, at the `usual` port, or else at any free one.
 
     Raises:
         OSError: the address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for wanted in (port,) if port is not None else (PORT, 0):
+    for wanted in (port,) if port is not None else (usual, 0):
         made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -34,7 +34,7 @@ def ui(session: Session, host: str, port: int | None, names: tuple[str, ...], *,
     """
     from agentctl.page.server import (
         PageApp,
-        PageServer,
+        create_page_server,
         open_listening_socket,
         page_address,
         policy_for_socket,
@@ -61,7 +61,7 @@ def ui(session: Session, host: str, port: int | None, names: tuple[str, ...], *,
     sys.stdout.flush()
     site = PageApp.create(HomeSource(home, session.home_words, control=control), gate)
     with bound, suppress(KeyboardInterrupt):  # this is how a page is ended
-        PageServer(site).run(sockets=[bound])
+        create_page_server(site).run(sockets=[bound])
 
 
 def _is_loopback(host: str) -> bool:

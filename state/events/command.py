@@ -13,7 +13,7 @@ from state.model import Digest, ErrorInfo
 class CommandReceived(Event):
     """A file from the inbox was accepted; `id` is the file's id, `payload` its whole content.
 
-    `origin` is where the command was given: `agentctl` or `page`; None if the file does not say.
+    `origin` is where the command was given: `agentctl`, `page` or `mcp`; None if the file does not say.
     """
 
     version = 2

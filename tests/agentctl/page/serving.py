@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from agentctl.page.guard import AccessPolicy
-from agentctl.page.server import PageApp, PageServer, open_listening_socket, page_address, policy_for_socket
+from agentctl.page.server import (
+    PageApp,
+    create_page_server,
+    open_listening_socket,
+    page_address,
+    policy_for_socket,
+)
 from agentctl.page.source import HomeSource
 
 PATIENCE_S = 60.0
@@ -92,7 +98,9 @@ def serving(home: Path, *, control: bool = False) -> Iterator[Served]:
     """Serve the page of a home until the test is done with it."""
     bound = open_listening_socket("127.0.0.1", 0)
     gate = policy_for_socket(bound)
-    server = PageServer(PageApp.create(HomeSource(home, ("--home", str(home)), control=control), gate))
+    server = create_page_server(
+        PageApp.create(HomeSource(home, ("--home", str(home)), control=control), gate)
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     wait_for(lambda: server.started)
