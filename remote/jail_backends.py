@@ -72,7 +72,8 @@ class JailedProgram:
     memory that nobody wrote to reads as zeros, which costs time for programs with large arrays.
     `keeps_memory`: freed memory is kept, so that the next large array need not get it anew. Compilers need
     more: `scratch`, a writable folder that is also the temporary one; `programs`, whether it may start other
-    programs; `variables` of its environment.
+    programs; `variables` of its environment. `hash_seed`: None for the hashes and addresses of every run; a
+    number for hashes of this seed and addresses that the system draws.
     """
 
     module: str
@@ -85,6 +86,7 @@ class JailedProgram:
     scratch: Path | None = None
     programs: bool = False
     variables: tuple[tuple[str, str], ...] = ()
+    hash_seed: int | None = None
     limits: JailLimits = field(default_factory=JailLimits)
 
     def import_paths(self) -> tuple[str, ...]:
@@ -149,11 +151,13 @@ def _environment_command(program: JailedProgram) -> list[str]:
     """What makes a program's runs repeatable: hashes, the contents of new memory, addresses."""
     asked = ((_FILL_TUNABLES, program.fills_memory), (_KEEP_TUNABLES, program.keeps_memory))
     tunables = ":".join(text for text, wanted in asked if wanted)
-    environment = ["PYTHONHASHSEED=0", *([f"GLIBC_TUNABLES={tunables}"] if tunables else [])]
+    environment = [f"PYTHONHASHSEED={program.hash_seed or 0}"]
+    environment += [f"GLIBC_TUNABLES={tunables}"] if tunables else []
     environment += [f"{name}={value}" for name, value in program.variables]
     if program.scratch is not None:
         environment += [f"TMPDIR={program.scratch}", f"HOME={program.scratch}"]
-    return [*_setarch_command(), shutil.which("env") or "/usr/bin/env", "-i", *environment]
+    fixed_addresses = _setarch_command() if program.hash_seed is None else ()
+    return [*fixed_addresses, shutil.which("env") or "/usr/bin/env", "-i", *environment]
 
 
 @cache

@@ -11,17 +11,18 @@ import asyncio
 import base64
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from remote.errors import InfrastructureError
-from remote.evaluation_context import EvaluationContext, make_judge_job
+from remote.evaluation_context import EvaluationContext, make_judge_job, rejected_outcome, tracer_failure
 from remote.jail_backends import JailLimits, JailStrength, jail_strength
 from remote.judge.job import HostOutputs, JudgeOutcome, PiecesNeeded
 from remote.pool import WorkerLimits, WorkerPool
 from remote.references import ReferenceFiles, ReferenceStore
 from remote.sandbox import JailResult, run_jailed
 from remote.tracing import Tracer, load_tracer
-from state.model import TRUSTED_AUTHORS, DeviceCalibration, canonical_json, digest_of
+from state.model import TRUSTED_AUTHORS, DeviceCalibration, Verdict, canonical_json, digest_of
 from state.model.calibration import ConstantValue
 from state.step_keeper import STEP_KEEPER
 
@@ -128,6 +129,28 @@ class JudgeService:
         except _UnusualEndError as unusual:
             return unusual.result
         return JailResult(base64.b85decode(text), 0, "", truncated=False, cpu_exhausted=False)
+
+    async def retrace_kernel(self, run: EvaluationContext, reply: bytes) -> JudgeOutcome | None:
+        """Trace a kernel in a fresh process, with other hashes and addresses; None if `reply` comes again.
+
+        `trace_kernel` repeats calls in one process, where a set of strings has one order. The home's secret
+        and the kernel draw the seed of the hashes, so no kernel can be made for it.
+
+        Raises:
+            InfrastructureError: the jail failed.
+        """
+        tracer, target = load_tracer(run.request.target), run.request.target
+        dims = run.problem.spec.dims(run.request.size)
+        request = tracer.request(run.source.decode(), run.problem, dims, target=target)
+        drawn = digest_of(f"{self.references.secret} {run.request.source}".encode())
+        program = replace(tracer.program(self.jail_limits), hash_seed=1 + int(drawn[-7:], 16))
+        result = await run_jailed(program, request, strength=self.strength)
+        failed = tracer_failure(result)
+        if failed is not None or result.answer == reply:
+            return failed
+        text = "the kernel builds another program in another process"
+        hint = "let the program depend on the arguments only; sort a set before you walk through it"
+        return rejected_outcome(Verdict.COMPILE_ERROR, "trace", "trace_differs", text, hint=hint)
 
     async def _trace_to_text(self, tracer: Tracer, request: bytes) -> str:
         """Return a tracer's reply as text that can be kept.

@@ -24,7 +24,7 @@ from remote.judge.job import ExplainJob, JudgeOutcome, TimelineJob
 from remote.judge_service import JudgeService
 from remote.predictions import KernelPredictor
 from remote.tracing import load_tracer
-from state.model import EvaluationRequest, KernelExplanation, PredictedLatency
+from state.model import EvaluationRequest, KernelExplanation, PredictedLatency, Verdict
 
 
 class LocalEvaluator:
@@ -151,7 +151,11 @@ class LocalEvaluator:
         if wanted is not run.level:
             run.level = wanted
             outcome = await self._compare_outputs(run, result.answer)
-        return outcome
+        if outcome.verdict is not Verdict.CORRECT:
+            return outcome
+        async with run.time_stage("retrace"):
+            differs = await self.judge.retrace_kernel(run, result.answer)
+        return differs or outcome
 
     async def _compare_outputs(self, run: EvaluationContext, reply: bytes) -> JudgeOutcome:
         """Judge a traced program on what the level compares."""

@@ -33,7 +33,9 @@ a program to execute, the rest of evaluations, pauses, and idle time (nothing un
 advanced the run).
 """
 
-COMPILE_STAGES = frozenset({"lint", "jail", "draw", "trace", "compile", "rules", "transfer", "queue"})
+COMPILE_STAGES = frozenset(
+    {"lint", "jail", "retrace", "draw", "trace", "compile", "rules", "transfer", "queue"}
+)
 """Stages of an evaluation before anything is executed, by the names that evaluators give them."""
 
 MAX_POINTS = 400

@@ -213,7 +213,7 @@ async def test_correct(silu, evaluator):
     ms = profile["timeline"]["span_ms"] / TIMELINE_PARTS
     spans = {name: ms * sum(parts) / 100 for name, parts in busy.items()}
     assert spans["scalar"] == pytest.approx(1e3 * profile["counters"]["scalar_engine_active_time"], rel=0.1)
-    assert {"lint", "jail", "numerics", "timing"} <= set(answer.stage_ms)
+    assert {"lint", "jail", "numerics", "timing", "retrace"} <= set(answer.stage_ms)
 
 
 @pytest.mark.slow

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from tests.adversarial.model import Attack, broken, edit
 
 TILES = "        for i_n in nl.affine_range(n // TILE_N):"
@@ -78,7 +81,37 @@ def calls():
         CALLS.append(counter())
     return CALLS[0]()"""
 
+IN_A_SET = '''def order():
+    """The order of a set of strings, which is another in each process but those of the jail."""
+    return "".join({"a", "b", "c", "d", "e", "f", "g", "h"})
+
+
+ORDERS = ("KNOWN",)'''
+
+
+def _find_order(hash_seed: int) -> str:
+    """Return the order in which a process with this seed walks through that set; the jail's first has 0."""
+    code = "print(''.join({'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'}))"
+    environment = {"PYTHONHASHSEED": str(hash_seed)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
 ATTACKS = (
+    Attack(
+        "right in the judge's first process only: the order of a set of strings",
+        only_once(IN_A_SET.replace("KNOWN", _find_order(0)), "order() in ORDERS"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right in processes with hash seeds that it knows",
+        only_once(
+            IN_A_SET.replace('("KNOWN",)', repr(tuple(map(_find_order, range(4))))), "order() in ORDERS"
+        ),
+        broken("trace_differs"),
+    ),
     Attack(
         "right for as many calls as a judge makes: a list of the module",
         only_once("CALLS = []", "len(CALLS) < 2\n    CALLS.append(1)"),
