@@ -97,6 +97,7 @@ async def _read_kernel(
     home: Path, config: Config, problem: Problem, part: str, source: str
 ) -> KernelReading | None:
     """Return what a proposer reads of a kernel; None if that cannot be found out here; a run says why."""
+    from agent_core.roles import RoleError
     from agentctl.verbs.try_ import await_within_deadline
     from remote import RemoteError
 
@@ -108,5 +109,5 @@ async def _read_kernel(
                 work, config.daemon, doing="reading the kernel", wanted="reading"
             )
             return found
-    except (RemoteError, NotAnswered):
+    except (RemoteError, RoleError, NotAnswered):
         return None

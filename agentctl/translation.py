@@ -87,9 +87,11 @@ async def translate_problem(home: Path, config: Config, problem: Problem) -> Tra
             _report(f"predicting {len(kernels)} layouts")
             return await ask(kernels)
 
-        return await KernelTranslator(home).translate(
-            problem, config.run.size, config.run.target, predict=predict
-        )
+        translator = KernelTranslator(home, has_pool=True)  # a thread would outlast a deadline
+        try:
+            return await translator.translate(problem, config.run.size, config.run.target, predict=predict)
+        finally:
+            await translator.aclose()
 
 
 def _report(text: str) -> None:

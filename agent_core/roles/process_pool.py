@@ -1,7 +1,9 @@
 """A small process pool for work that would block the event loop.
 
 It starts with its first job, replaces itself if a worker is killed, and leaves no process behind: a worker
-ends with its parent, even if the parent is killed. Workers ignore Ctrl-C, which the parent handles.
+ends with its parent, even if the parent is killed. Workers ignore Ctrl-C, which the parent handles. A job
+that nobody waits for any more, or that takes longer than `JOB_SECONDS`, is ended with the workers; the other
+jobs that they had start again.
 """
 
 from __future__ import annotations
@@ -15,21 +17,32 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, get_context, parent_process
 from typing import TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 ATTEMPTS = 3
 """How often a job is started before the job itself is blamed for breaking the pool."""
+JOB_SECONDS = 600.0
+"""The longest that a job may take: that long may a verdict take, too, by default."""
+
+
+class JobDeadlineError(Exception):
+    """A job took too long, and was ended."""
 
 
 class ProcessPool:
     """Runs `work(request)` in other processes; both are strings, and `work` must be importable."""
 
-    def __init__(self, work: Callable[[str], str], *, workers: int) -> None:
+    def __init__(self, work: Callable[[str], str], *, workers: int, job_seconds: float = JOB_SECONDS) -> None:
         self._work = work
         self._workers = workers
+        self.job_seconds = job_seconds
+        self._slots = asyncio.Semaphore(workers)  # so that a job's time begins when it does
         self._executor: ProcessPoolExecutor | None = None
+        self._ended: WeakSet[ProcessPoolExecutor] = WeakSet()
+        self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def run(self, request: str) -> str:
@@ -37,6 +50,7 @@ class ProcessPool:
 
         Raises:
             BrokenProcessPool: a worker died on this job at every attempt.
+            JobDeadlineError: it took too long.
             RuntimeError: the pool is closed.
         """
         return await self._run_job(self._work, request)
@@ -45,25 +59,40 @@ class ProcessPool:
         """Wait until a worker has started and has loaded what it works with.
 
         Raises:
-            BrokenProcessPool, RuntimeError: as for `run`.
+            BrokenProcessPool, JobDeadlineError, RuntimeError: as for `run`.
         """
         await self._run_job(_load, self._work)
 
     async def _run_job(self, job: Callable[[T], R], argument: T) -> R:
-        for attempt in range(1, ATTEMPTS + 1):
-            executor = self._start_executor()
-            try:
-                return await asyncio.wrap_future(executor.submit(job, argument))
-            except BrokenProcessPool:
-                await self._discard_executor(executor)
-                if attempt == ATTEMPTS:
+        broken = 0
+        while True:
+            async with self._slots:
+                executor = self._start_executor()
+                future = executor.submit(job, argument)
+                try:
+                    async with asyncio.timeout(self.job_seconds) as deadline:
+                        return await asyncio.wrap_future(future)
+                except BrokenProcessPool:
+                    broken += (
+                        executor not in self._ended
+                    )  # else another job was ended, and the workers with it
+                    await self._discard_executor(executor)
+                    if broken == ATTEMPTS:
+                        raise
+                except (TimeoutError, asyncio.CancelledError) as error:
+                    if future.running():
+                        self._ended.add(executor)
+                        await self._discard_executor(executor)
+                    if isinstance(error, TimeoutError) and deadline.expired():
+                        text = f"a job took more than {self.job_seconds:g} s"
+                        raise JobDeadlineError(text) from None
                     raise
-        raise AssertionError("unreachable")
 
     async def aclose(self) -> None:
-        """Wait for running jobs, drop queued ones, and end the workers."""
+        """End the workers, and all jobs with them."""
         self._closed = True
         if self._executor is not None:
+            self._ended.add(self._executor)
             await self._discard_executor(self._executor)
 
     def _start_executor(self) -> ProcessPoolExecutor:
@@ -77,9 +106,16 @@ class ProcessPool:
         return self._executor
 
     async def _discard_executor(self, executor: ProcessPoolExecutor) -> None:
+        """End an executor's processes, unless somebody has; return when all that are ending have ended."""
         if self._executor is executor:
             self._executor = None
-        await asyncio.to_thread(executor.shutdown, wait=True, cancel_futures=True)
+            for process in tuple((executor._processes or {}).values()):  # noqa: SLF001  `kill_workers` of 3.14
+                process.kill()
+            ending = asyncio.create_task(asyncio.to_thread(executor.shutdown, wait=True, cancel_futures=True))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+        if self._ending:
+            await asyncio.wait(self._ending)
 
 
 def _load(_: Callable[[str], str]) -> None:

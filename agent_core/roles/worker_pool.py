@@ -7,6 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any
 
 from agent_core.roles import RoleError
+from agent_core.roles.process_pool import JobDeadlineError
 from state.model import ErrorInfo
 from state.step_keeper import STEP_KEEPER
 
@@ -22,7 +23,7 @@ async def ask_worker(pool: ProcessPool, request: str, who: str) -> dict[str, Any
     """Return a worker's answer; `who` describes what runs in the pool, for messages.
 
     Raises:
-        RoleError: the worker's own error, or `worker_died`.
+        RoleError: the worker's own error, `worker_died` or `worker_deadline`.
     """
     try:
         keeper = STEP_KEEPER.get()
@@ -33,6 +34,8 @@ async def ask_worker(pool: ProcessPool, request: str, who: str) -> dict[str, Any
         made = json.loads(text)
     except BrokenProcessPool as error:
         raise make_role_error(WORKER_DIED, f"{who}'s process died on this request") from error
+    except JobDeadlineError as error:
+        raise make_role_error("worker_deadline", f"{who}: {error}") from error
     if "error" in made:
         raise make_role_error(made["error"]["code"], made["error"]["message"])
     answer: dict[str, Any] = made["ok"]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import remote.pool
 import seeds
-from state.model import Verdict
+from daemon.evaluation_retries import EvaluationRetryPolicy, InfrastructureFailure, call_with_retries
+from remote.evaluator import EvaluationAnswer
+from state.model import INITIAL_KEY, Verdict
 from tests.support.endless_kernels import ENDLESS, REFUSED, with_endless_reference
 from tests.support.sweeps import parametrize_sweep
 
@@ -51,3 +56,53 @@ async def test_a_deadline_ends_a_worker_in_the_middle_of_its_work(silu, evaluato
     with pytest.raises(asyncio.CancelledError):
         await whole
     assert evaluator.judge.worker_pids == ()
+
+
+STAGES = ("rules", "numerics", "identity", "timing", "profile")
+WORKER = """
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from remote import worker
+from targets.nki.judge import program
+
+in_time = program._Judgement.time_stage
+
+@contextmanager
+def time_stage(self, stage):
+    with in_time(self, stage):
+        if stage == {stage!r}:
+            Path({begun!r}).touch()
+            while True:
+                pass
+        yield
+
+program._Judgement.time_stage = time_stage
+worker.main()
+"""
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_deadline_ends_a_worker_in_each_of_the_judges_stages(  # noqa: PLR0917
+    stage, silu, evaluator, processes, tmp_path, monkeypatch
+):
+    start, begun = remote.pool.start_process, tmp_path / "begun"
+    script = WORKER.format(stage=stage, begun=str(begun))
+
+    async def start_endless(python: str, *command: str, **options: Any) -> asyncio.subprocess.Process:
+        assert command[1:3] == ("-m", "remote.worker")
+        return await start(python, command[0], "-c", script, *command[3:], **options)
+
+    async def evaluate() -> EvaluationAnswer:
+        return await evaluator.evaluate(silu.request(), silu.blobs)
+
+    monkeypatch.setattr(remote.pool, "start_process", start_endless)
+    retry = EvaluationRetryPolicy(tries=1, deadline_seconds=DEADLINE_S)
+    reached = False
+    while not reached:  # on a busy machine the stage is not reached within the deadline
+        ended = await call_with_retries(retry, INITIAL_KEY, evaluate)
+        assert isinstance(ended, InfrastructureFailure)
+        assert ended.error.code == "evaluation_deadline"
+        assert processes() == set()
+        reached = begun.exists()
+        retry = replace(retry, deadline_seconds=2 * retry.deadline_seconds)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import symtable
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
 
@@ -23,6 +23,9 @@ _ALL_BUILTINS = frozenset(dir(builtins))
 
 _TOP_LEVEL = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _NOT_CONSTANT = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
+Nodes = Sequence[ast.AST]
+"""All nodes of a syntax tree: a large one is walked once."""
+
 _ASYNC = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
 _BUILTIN_CALLS_AT_TOP = frozenset(
     {"abs", "bool", "dict", "float", "frozenset", "int", "len", "list", "max", "min", "pow", "range", "round"}
@@ -61,22 +64,23 @@ def check_source(tree: ast.Module, source: str) -> list[RuleOffence]:
     Raises:
         SyntaxError: it parses, but Python would not compile it.
     """
+    nodes = tuple(ast.walk(tree))
     found = [
-        *_import_offences(tree),
+        *_import_offences(nodes),
         *_namespace_offences(tree),
-        *_name_offences(tree, source),
-        *_attribute_offences(tree),
-        *_definition_offences(tree),
-        *_module_value_offences(tree),
-        *_wraps_offences(tree),
+        *_name_offences(nodes, source),
+        *_attribute_offences(nodes),
+        *_definition_offences(nodes),
+        *_module_value_offences(nodes),
+        *_wraps_offences(nodes),
         *_import_time_offences(tree),
-        *_async_offences(tree),
+        *_async_offences(nodes),
     ]
     return sorted(set(found), key=lambda offence: (offence.line, offence.code, offence.message))
 
 
-def _import_offences(tree: ast.Module) -> Iterator[RuleOffence]:
-    for node in ast.walk(tree):
+def _import_offences(nodes: Nodes) -> Iterator[RuleOffence]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _module_offences(alias.name, node.lineno)
@@ -118,10 +122,10 @@ def _member_offences(module: str, name: str, line: int) -> Iterator[RuleOffence]
         yield RuleOffence("forbidden_import", f"{name} from {module}", line, hint)
 
 
-def _name_offences(tree: ast.Module, source: str) -> Iterator[RuleOffence]:
+def _name_offences(nodes: Nodes, source: str) -> Iterator[RuleOffence]:
     """Built-ins that are not allowed, wherever Python would look one up, and dunder names anywhere."""
     lines: dict[str, int] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name):
             lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
     scopes = _symbol_table(source)
@@ -142,10 +146,10 @@ def _symbol_table(source: str) -> symtable.SymbolTable:
 
 def _binds_name(name: str, table: symtable.SymbolTable) -> bool:
     """Whether a scope rebinds the name, or deletes it."""
-    own = any(
-        s.get_name() == name and (s.is_assigned() or s.is_imported() or s.is_parameter())
-        for s in table.get_symbols()
-    )
+    own = False
+    if name in table.get_identifiers():
+        symbol = table.lookup(name)
+        own = symbol.is_assigned() or symbol.is_imported() or symbol.is_parameter()
     return own or any(_binds_name(name, child) for child in table.get_children())
 
 
@@ -155,22 +159,22 @@ def _builtin_lookups(table: symtable.SymbolTable) -> set[str]:
     In functions those are the globals. Names bound at module or class level count as well: before they are
     bound there, and after a `del`, they mean the built-in.
     """
-    local = table.get_type() == "function"
-    found = {s.get_name() for s in table.get_symbols() if not local or s.is_global()}
+    # Not `get_symbols`: it takes time for each pair of a name and a function.
+    found = set(table.get_globals() if isinstance(table, symtable.Function) else table.get_identifiers())
     return found.union(*(_builtin_lookups(child) for child in table.get_children()))
 
 
-def _wraps_offences(tree: ast.Module) -> Iterator[RuleOffence]:
+def _wraps_offences(nodes: Nodes) -> Iterator[RuleOffence]:
     """`functools.wraps`, except on a function, where it sets only the function's attributes."""
     names = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ImportFrom) and node.module == "functools"
         for alias in node.names
         if alias.name == "wraps"
     }
-    fine = {id(call) for node in ast.walk(tree) for call in _decorator_calls(node)}
-    for node in ast.walk(tree):
+    fine = {id(call) for node in nodes for call in _decorator_calls(node)}
+    for node in nodes:
         match node:
             case ast.Name(id=name) if name in names and id(node) not in fine:
                 yield _make_wraps_offence(node.lineno)
@@ -190,10 +194,10 @@ def _decorator_calls(node: ast.AST) -> Iterator[ast.expr]:
             yield called
 
 
-def _attribute_offences(tree: ast.Module) -> Iterator[RuleOffence]:
-    restricted = dict(_restricted_aliases(tree))
-    arrays = {id(part) for node in ast.walk(tree) for part in _annotated_arrays(node)}
-    for node in ast.walk(tree):
+def _attribute_offences(nodes: Nodes) -> Iterator[RuleOffence]:
+    restricted = dict(_restricted_aliases(nodes))
+    arrays = {id(part) for node in nodes for part in _annotated_arrays(node)}
+    for node in nodes:
         if isinstance(node, ast.Attribute) and id(node) not in arrays:
             yield from _check_attribute(node, restricted)
         elif isinstance(node, ast.MatchClass):
@@ -263,8 +267,8 @@ def _make_attribute_offence(name: str, line: int) -> RuleOffence:
     )
 
 
-def _definition_offences(tree: ast.Module) -> Iterator[RuleOffence]:
-    for node in ast.walk(tree):
+def _definition_offences(nodes: Nodes) -> Iterator[RuleOffence]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("__"):
             if node.name not in SPECIAL_METHODS:
                 hint = "give it a name of your own"
@@ -276,12 +280,12 @@ def _definition_offences(tree: ast.Module) -> Iterator[RuleOffence]:
                     yield RuleOffence("forbidden_import", "an import in a class", part.lineno, hint)
 
 
-def _module_value_offences(tree: ast.Module) -> Iterator[RuleOffence]:
+def _module_value_offences(nodes: Nodes) -> Iterator[RuleOffence]:
     """Modules passed on under names that the rules do not follow, and assignments to modules."""
-    restricted = dict(_restricted_aliases(tree))
-    imported = set(_imported_names(tree))
-    looked_into = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
+    restricted = dict(_restricted_aliases(nodes))
+    imported = set(_imported_names(nodes))
+    looked_into = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
         if isinstance(node, ast.Name) and node.id in restricted and id(node) not in looked_into:
             hint = f"name what is needed of it: {node.id}.name"
             yield RuleOffence("forbidden_name", f"use of the module {node.id} as a value", node.lineno, hint)
@@ -301,15 +305,15 @@ def _root_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _imported_names(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imported_names(nodes: Nodes) -> Iterator[str]:
+    for node in nodes:
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else []:
             yield alias.asname or alias.name.partition(".")[0]
 
 
-def _restricted_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
+def _restricted_aliases(nodes: Nodes) -> Iterator[tuple[str, str]]:
     """Variable and module, for imported modules of which only some names may be used."""
-    for node in ast.walk(tree):
+    for node in nodes:
         for alias in node.names if isinstance(node, ast.Import) else []:
             if MODULES.get(alias.name) is not None:
                 yield alias.asname or alias.name, alias.name
@@ -364,7 +368,7 @@ def _makes_constant(node: ast.AST, makers: Collection[str]) -> bool:
     return False
 
 
-def _async_offences(tree: ast.Module) -> Iterator[RuleOffence]:
-    for node in ast.walk(tree):
+def _async_offences(nodes: Nodes) -> Iterator[RuleOffence]:
+    for node in nodes:
         if isinstance(node, _ASYNC):
             yield RuleOffence("forbidden_statement", "async code", node.lineno, "write plain functions")

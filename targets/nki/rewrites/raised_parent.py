@@ -9,11 +9,14 @@ step, because the other rewrites ask what a tile holds.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agent_core.roles import LookAheadAnswer, Predict, ReadBlob
+from agent_core.roles.process_pool import ProcessPool
+from agent_core.roles.worker_pool import ask_worker
 from state.model import RewriteStep, digest_of
 from targets.base import KernelReading
 from targets.nki.rewrites.prediction_scale import RunEngineJob, problem_job_fields
@@ -79,14 +82,16 @@ async def read_original(
     """Return what the rewrites cannot read of somebody's kernel, also after raising it.
 
     Raises:
+        RoleError: the engine failed.
         remote.RemoteError: nothing can be predicted here.
     """
-    from targets.nki.rewrites.worker import perform_job  # not at the top: it loads the whole engine
+    from targets.nki.rewrites.proposer import answer_in_worker  # not at the top: it imports this module
 
     shapes = problem_job_fields(spec, size, target)
+    pool = ProcessPool(answer_in_worker, workers=1)  # a text may keep the engine busy beyond a deadline
 
     async def ask(job: dict[str, Any]) -> dict[str, Any]:
-        return perform_job(job)
+        return await ask_worker(pool, json.dumps(job, sort_keys=True), "the rewrite engine")
 
     errors: list[ErrorInfo | None] = []
 
@@ -97,10 +102,13 @@ async def read_original(
         errors.extend(one.error for one in found)
         return found
 
-    raised = await _raise_kernel(source, observe, ask, shapes)
-    if errors and errors[0] is not None:
-        return KernelReading(readable=False, error=errors[0])
-    form = perform_job({"job": "form", "source": raised.source, **shapes})
+    try:
+        raised = await _raise_kernel(source, observe, ask, shapes)
+        if errors and errors[0] is not None:
+            return KernelReading(readable=False, error=errors[0])
+        form = await ask({"job": "form", "source": raised.source, **shapes})
+    finally:
+        await pool.aclose()
     reasons = (*([raised.reason] if raised.reason else []), *form["obstacles"])
     return KernelReading(readable=form["readable"], reasons=reasons if form["obstacles"] else ())
 

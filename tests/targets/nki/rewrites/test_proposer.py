@@ -25,7 +25,7 @@ from agent_core.effects import (
     SummarizeRequest,
 )
 from agent_core.roles import Proposer, RoleError
-from agent_core.roles.process_pool import ProcessPool
+from agent_core.roles.process_pool import JobDeadlineError, ProcessPool
 from state.model import (
     Attempt,
     Benchmark,
@@ -255,6 +255,55 @@ async def test_a_closed_pool_leaves_no_process_and_takes_no_job():
         os.kill(worker, 0)
     with pytest.raises(RuntimeError, match="closed"):
         await pool.run("who")
+
+
+def sleep_or_answer(request: str) -> str:
+    """Worker job: note the process, and never end if that is asked for."""
+    path, _, endless = request.partition("|")
+    Path(path).write_text(f"{os.getpid()}\n", encoding="utf-8")
+    while endless:
+        time.sleep(0.01)
+    return str(os.getpid())
+
+
+def wait_for_pid(path: Path, other_than: int = 0) -> int:
+    """Return the process that a job has noted."""
+    while True:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if text.endswith("\n") and int(text) != other_than:
+            return int(text)
+        time.sleep(0.01)
+
+
+async def test_an_endless_job_ends_at_the_pools_deadline_and_the_next_one_works(tmp_path):
+    pool = ProcessPool(sleep_or_answer, workers=1)
+    try:
+        await pool.prepare()
+        pool.job_seconds = 1.0
+        with pytest.raises(JobDeadlineError, match="more than 1 s"):
+            await pool.run(f"{tmp_path / 'endless'}|endless")
+        assert not is_running(wait_for_pid(tmp_path / "endless"))
+        pool.job_seconds = 600.0
+        assert await pool.run(str(tmp_path / "next"))
+    finally:
+        await pool.aclose()
+
+
+async def test_a_job_that_nobody_waits_for_ends_and_those_beside_it_begin_again(tmp_path):
+    pool = ProcessPool(sleep_or_answer, workers=2)
+    try:
+        jobs = [asyncio.create_task(pool.run(f"{tmp_path / name}|endless")) for name in ("one", "beside")]
+        first, second = [await asyncio.to_thread(wait_for_pid, tmp_path / name) for name in ("one", "beside")]
+        jobs[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await jobs[0]
+        assert not is_running(first)
+        again = await asyncio.to_thread(wait_for_pid, tmp_path / "beside", second)
+    finally:
+        await pool.aclose()
+    assert not is_running(again)
+    with pytest.raises(RuntimeError, match="closed"):
+        await jobs[1]
 
 
 async def test_a_pool_that_never_worked_closes():
