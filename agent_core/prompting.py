@@ -20,7 +20,7 @@ from prompts import (
     TextLifetime,
 )
 from targets.base import import_part
-from targets.registry import load_families
+from targets.registry import load_families, load_target
 
 __all__ = [
     "FileKind",
@@ -32,6 +32,7 @@ __all__ = [
     "TextLifetime",
     "assemble_prompts",
     "builtin_prompts",
+    "prompts_for",
 ]
 
 
@@ -51,3 +52,15 @@ def assemble_prompts(replacing: Mapping[str, bytes]) -> PromptSet:
         PromptsInvalid: names every fault of every file.
     """
     return prompts.assemble_prompts(builtin_prompts(), replacing)
+
+
+def prompts_for(found: PromptSet, target: str) -> PromptSet:
+    """Return a set that can be rendered for a target: with its pack, if that is not this program's own.
+
+    Raises:
+        UnknownTargetError: there is no such target.
+    """
+    pack = load_target(target).parts.prompt_pack
+    if pack is None:
+        return found
+    return PromptSet({**found.files, **import_part(pack)(target)})

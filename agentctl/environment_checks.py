@@ -65,8 +65,10 @@ class Check:
     remedy: str = ""
 
 
-def run_checks(home: Path, env: Mapping[str, str], home_words: tuple[str, ...]) -> Iterator[Check]:
-    """Yield the checks of a home, one by one as they are made."""
+def run_checks(
+    home: Path, env: Mapping[str, str], home_words: tuple[str, ...], *, target: str | None = None
+) -> Iterator[Check]:
+    """Yield the checks of a home, one by one as they are made; of `target` too, if that is a folder."""
     at = " ".join(("", *home_words))
     yield _check_python()
     yield _check_packages()
@@ -79,6 +81,7 @@ def run_checks(home: Path, env: Mapping[str, str], home_words: tuple[str, ...]) 
     yield from _check_configuration(home, env, at)
     yield _check_jail()
     yield _check_device()
+    yield from _check_folder(home, env, target)
     yield from _check_hosts(home, env, at)
     yield from _check_ray(home, env)
     yield _check_service(home)
@@ -309,6 +312,23 @@ def _check_device() -> Check:
     from targets.registry import load_families
 
     return Check("device", GOOD, "; ".join(one.describe_toolchain() for one in load_families()))
+
+
+def _check_folder(home: Path, env: Mapping[str, str], target: str | None) -> Iterator[Check]:
+    """Yield the state of a target that is a folder: the given one, or that of the configuration."""
+    from daemon.config import load_config
+    from targets.base import UnknownTargetError
+    from targets.registry import is_folder, load_target
+
+    try:
+        name = target or load_config(home, env).config.run.target
+    except DaemonError:  # other checks report it
+        return
+    if is_folder(name):
+        try:
+            yield Check("target", GOOD, load_target(name).describe_toolchain())
+        except UnknownTargetError as error:
+            yield Check("target", BAD, str(error), "docs/own-targets.md says what its files hold")
 
 
 def _check_hosts(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]:

@@ -26,6 +26,24 @@ KNOBS = "knobs"
 _KEYS = {flag.removeprefix("--"): key for key, flag in FLAGS.items()}
 
 
+def target_option(what: str = "Target device", *, default: str | None = None) -> Callable[..., Any]:
+    """Return the option that takes a target's name, or its folder."""
+    names = f"{', '.join(target_names())}, or a folder (docs/own-targets.md)"
+    shown = default is not None
+    return click.option(
+        "--target", help=f"{what}: {names}.", default=default, show_default=shown, callback=_resolve_target
+    )
+
+
+def _resolve_target(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Return a folder by its absolute path, which is its name everywhere else."""
+    del context, option
+    if value is None or value in target_names():
+        return value
+    path = Path(value).expanduser()
+    return str(path.resolve()) if "/" in value or path.is_dir() else value
+
+
 _SEARCH_OPTIONS = (
     click.option(
         "--set",
@@ -34,7 +52,7 @@ _SEARCH_OPTIONS = (
         metavar="KEY=VALUE",
         help="Any key of the configuration; `run.` may be left out.",
     ),
-    click.option("--target", help=f"Target device: {' or '.join(target_names())}."),
+    target_option(),
     click.option(
         "--allow-unknown-prices",
         is_flag=True,

@@ -28,10 +28,12 @@ def _check_problem(name: str) -> Iterable[str]:
 
 def _check_target(name: str) -> Iterable[str]:
     from targets.base import UnknownTargetError
-    from targets.registry import target_names
+    from targets.registry import load_target
 
-    if name not in target_names():
-        yield str(UnknownTargetError(name, target_names()))
+    try:
+        load_target(name)
+    except UnknownTargetError as error:
+        yield str(error)
 
 
 def _check_metrics(names: Iterable[str]) -> Iterable[str]:

@@ -360,14 +360,16 @@ class Parts:
 
     `proposers` and `evaluators` are keyed by the names that configurations use. `prompts` is the folder of
     the pack for LLM roles (`prompts.manifest`); `prompt_files` makes files of it that depend on the machine:
-    `() -> Mapping[str, str]`, texts by path. `packages` are the import packages, besides the rooms, that
-    tracing and judging need on another machine.
+    `() -> Mapping[str, str]`, texts by path. A target whose pack is not this program's own has `prompt_pack`
+    instead: `(name) -> Mapping[str, str]`, the pack's files with its manifest. `packages` are the import
+    packages, besides the rooms, that tracing and judging need on another machine.
     """
 
     proposers: Mapping[str, ProposerEntry] = field(default_factory=dict)
     evaluators: Mapping[str, str] = field(default_factory=dict)
     prompts: Path | None = None
     prompt_files: str | None = None
+    prompt_pack: str | None = None
     hosts: HostParts | None = None
     packages: tuple[str, ...] = ()
     tracer: str | None = None

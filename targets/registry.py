@@ -17,6 +17,7 @@ _MODULES: dict[str, str] = {
     "trn2": "targets.nki",
     "x86": "targets.c",
     "arm64": "targets.c",
+    "riscv64": "targets.folders",
 }
 """The module of each target's folder; it has `load(name)`."""
 
@@ -26,20 +27,43 @@ def target_names() -> tuple[str, ...]:
     return tuple(sorted(_MODULES))
 
 
+_FOLDERS = "targets.folders"
+"""The module of targets that are folders of a user: their name is their absolute path."""
+
+
 def load_target(name: str) -> Target:
-    """Return the target of this name.
+    """Return the target of this name, or of this folder.
 
     Raises:
         UnknownTargetError: there is none.
     """
-    if name not in _MODULES:
+    module = _FOLDERS if is_folder(name) else _MODULES.get(name)
+    if module is None:
         raise UnknownTargetError(name, _MODULES)
-    return cast("Target", import_module(_MODULES[name]).load(name))
+    return cast("Target", import_module(module).load(name))
+
+
+def is_folder(name: str) -> bool:
+    """Return whether a target's name is the path of a folder."""
+    return "/" in name
+
+
+def describe_change(name: str, toolchain: str) -> str | None:
+    """Return how a target that is a folder differs from what a run's toolchain says of it; None if it does
+    not."""
+    found = find_target(name)
+    identity = str(getattr(found, "identity", ""))
+    if not identity or identity in toolchain:
+        return None
+    return f"the target's folder has changed since the run began: it is {identity} now, it was {toolchain}"
 
 
 def find_target(name: str) -> Target | None:
     """Return the target of this name; None if there is none, as for a run of a newer or other program."""
-    return load_target(name) if name in _MODULES else None
+    try:
+        return load_target(name)
+    except UnknownTargetError:
+        return None
 
 
 def profile_vocabulary(name: str) -> ProfileVocabulary:

@@ -12,7 +12,7 @@ import click
 from agentctl.app import Session, common_options
 from agentctl.command_answers import send_command
 from agentctl.formatting import format_count
-from agentctl.run_flags import config_from_flags
+from agentctl.run_flags import config_from_flags, target_option
 from daemon import exits
 from daemon.command_models import Calibrate
 from daemon.config import Config
@@ -20,7 +20,7 @@ from daemon.errors import DaemonError
 from state.calibrations import write_calibration
 from state.model import CalibratedTime, DeviceCalibration
 from targets.base import import_part
-from targets.registry import load_target, target_names
+from targets.registry import load_target
 
 if TYPE_CHECKING:
     from remote.ssh.host import HostSpec
@@ -30,7 +30,7 @@ _ROW = "{:32}  {:>10}  {:>10}  {:>10}  {:>10}"
 
 @click.command(epilog=exits.epilog())
 @click.option("--host", metavar="[USER@]HOST[:PORT]", help="The host whose device is timed.")
-@click.option("--target", help=f"Target device: {' or '.join(target_names())}.")
+@target_option()
 @click.option("--name", help="The calibration's name; by default TARGET@SDK.")
 @click.option("--kernels", type=click.IntRange(min=10), help="Time only this many kernels, spread evenly.")
 @common_options

@@ -11,6 +11,7 @@ import click
 from agentctl.app import Session, common_options
 from agentctl.environment_checks import BAD, GOOD, Check, run_checks
 from agentctl.formatting import format_count
+from agentctl.run_flags import target_option
 from agentctl.terminal_style import style
 from daemon import exits
 
@@ -19,14 +20,15 @@ MARKS = {GOOD: ("ok", "good"), BAD: ("bad", "bad")}
 
 
 @click.command(epilog=exits.epilog())
+@target_option("A target to check too")
 @common_options
-def doctor(session: Session) -> int:
+def doctor(session: Session, target: str | None) -> int:
     """Check programs, home, disk, log, configuration, keys, jail, service and hosts.
 
     Nothing is changed, and no key is ever shown. The status is 1 where something keeps runs from working.
     """
     with session.progress_bar("examining"):
-        found = list(run_checks(session.home, os.environ, session.home_words))
+        found = list(run_checks(session.home, os.environ, session.home_words, target=target))
     bad = [one for one in found if one.result == BAD]
     session.emit(_checks_json(found), "\n".join(_format_checks(found)))
     return exits.FAILURE if bad else exits.OK

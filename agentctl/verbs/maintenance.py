@@ -14,9 +14,9 @@ import click
 
 from agentctl.app import Session, common_options
 from agentctl.formatting import format_count
+from agentctl.run_flags import target_option
 from daemon import exits
 from state.reader import LogReader
-from targets.registry import target_names
 
 PATH_TYPE = click.Path(path_type=Path)
 replace_option = click.option("--replace", is_flag=True, help="Take the place of a file that is there.")
@@ -199,7 +199,7 @@ def repair(session: Session) -> None:
 @click.argument("kernel", type=PATH_TYPE, required=False)
 @click.option("--problem", help="The kernel's problem: a name from `agentctl problems`, or a folder.")
 @click.option("--size", help="Problem size: full or reduced.")
-@click.option("--target", help=f"Target device: {' or '.join(target_names())}.")
+@target_option()
 @click.option("-o", "--output", type=PATH_TYPE, help="Write the kernel here instead of to stdout.")
 @common_options
 def migrate(session: Session, kernel: Path | None, output: Path | None, **flags: Any) -> int:

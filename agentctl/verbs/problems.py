@@ -11,7 +11,7 @@ import click
 
 from agentctl.app import Session, common_options
 from agentctl.formatting import format_command, format_count, format_ms
-from agentctl.run_flags import config_from_flags
+from agentctl.run_flags import config_from_flags, target_option
 from agentctl.run_lookup import find_run
 from agentctl.verbs.try_ import evaluate_kernel
 from agentctl.views.run import bound_percent
@@ -34,7 +34,7 @@ LEVEL = Level.SLICES
 @click.option(
     "--measure", is_flag=True, help="Judge each initial kernel and say how good it is; takes minutes."
 )
-@click.option("--target", help=f"Target device of --measure: {' or '.join(target_names())}.")
+@target_option("Target device of --measure")
 @click.option("--only", default="", metavar="TEXT", help="Problems whose name contains this.")
 @common_options
 @click.pass_context
@@ -153,7 +153,6 @@ def _file_text(problem: Problem, file: str) -> str:
 def _bounds_by_target(problem: Problem) -> Iterator[tuple[str, Row]]:
     """Yield the bounds at the full size, for every target."""
     import remote
-    from targets.registry import target_names
 
     for target in target_names():
         yield target, remote.compute_bounds(problem, SIZE, target).model_dump()

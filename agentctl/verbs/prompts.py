@@ -13,13 +13,13 @@ from agent_core.prompting import FileKind, PromptBlock, PromptSet, RenderError, 
 from agentctl.app import Session, common_options
 from agentctl.event_lines import SHORT_VERSION
 from agentctl.formatting import format_command, format_count
+from agentctl.run_flags import target_option
 from daemon import exits, prompt_overrides
 from daemon.errors import DaemonError
 from state.errors import BlobMissing, NoLog
 from state.home import prepare_home
 from state.model import RunConfig
 from state.reader import LogReader
-from targets.registry import target_names
 
 _LASTS = {
     TextLifetime.RELEASE: "always the same",
@@ -32,12 +32,7 @@ _LASTS = {
 
 @click.command(epilog=exits.epilog())
 @click.option("--show", "shown", metavar="ROLE|FILE", help="What a role is told, or one file, as text.")
-@click.option(
-    "--target",
-    default=RunConfig().target,
-    show_default=True,
-    help=f"Whose guide a role is shown: {' or '.join(target_names())}.",
-)
+@target_option("Whose guide a role is shown", default=RunConfig().target)
 @click.option("--version", metavar="DIGEST", help="A version that the log holds, as RoundStarted names it.")
 @click.option("--copy", "copied", metavar="FILE", help="Put this file into the home, to be edited there.")
 @common_options

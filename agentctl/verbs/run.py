@@ -34,6 +34,7 @@ from state.home_files import open_home_file
 from state.model import RunStatus
 from state.output_files import check_output
 from state.reader import LogReader
+from targets.registry import describe_change
 
 output_option = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Where to write the best kernel."
@@ -125,6 +126,8 @@ def resume(
         onward = format_command("fork", row["run"], "--set", "search.rounds=N")
         click.echo(f"{row['run']} had ended: nothing is left to do; to go on from it: {onward}", err=True)
         return follow_to_end(session, row["run"], None, config, output)
+    if (changed := describe_change(row["target"], row["toolchain"])) is not None:
+        click.echo(f"note: {changed}; latencies from before and after may not compare", err=True)
     return follow_to_end(
         session, row["run"], send_command(session.home, Resume(run=row["run"])), config, output
     )

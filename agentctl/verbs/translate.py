@@ -10,20 +10,19 @@ import click
 
 from agentctl.app import Session, common_options
 from agentctl.formatting import LEVELS, format_command, format_identity, format_ms
-from agentctl.run_flags import config_from_flags
+from agentctl.run_flags import config_from_flags, target_option
 from agentctl.translation import translate_reference
 from agentctl.verbs.try_ import evaluate_kernel
 from daemon import exits
 from state.output_files import write_output
 from targets.base import UntranslatableError
-from targets.registry import target_names
 
 
 @click.command(epilog=exits.epilog())
 @click.argument("reference", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the kernel to this file.")
 @click.option("--into", type=click.Path(path_type=Path), help="Write a problem to this folder.")
-@click.option("--target", help=f"Target device: {' or '.join(target_names())}.")
+@target_option()
 @common_options
 def translate(session: Session, reference: Path, output: Path | None, into: Path | None, **flags: Any) -> int:
     """Write a kernel that computes REFERENCE: a Python file with `reference` and `INPUT_SPECS`.

@@ -18,6 +18,7 @@ from agentctl.run_flags import (
     load_named_problem,
     problem_of_kernel,
     read_kernel_source,
+    target_option,
 )
 from agentctl.views.run import bound_percent
 from daemon import exits
@@ -25,7 +26,7 @@ from daemon.config import Config, DaemonConfig
 from daemon.errors import NotAnswered
 from state.errors import BlobMissing
 from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, HostConfig, Level, digest_of
-from targets.registry import roofline_name, starting_kernel, target_names
+from targets.registry import roofline_name, starting_kernel
 
 if TYPE_CHECKING:
     from remote.evaluator import EvaluationAnswer
@@ -52,7 +53,7 @@ class MemoryBlobs:
 @click.argument("kernel", type=click.Path(path_type=Path), required=False)
 @click.option("--problem", help="A name from `agentctl problems`, or a folder.")
 @click.option("--size", help="Problem size: full or reduced.")
-@click.option("--target", help=f"Target device: {' or '.join(target_names())}.")
+@target_option()
 @click.option("--host", metavar="[USER@]HOST[:PORT]", help="Judge it there, over SSH.")
 @common_options
 def try_kernel(session: Session, kernel: Path | None, host: str | None, **flags: Any) -> int:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from agent_core.ensemble import endpoint_of, model_of, planner_of
-from agent_core.prompting import PromptSet, builtin_prompts
+from agent_core.prompting import PromptSet, builtin_prompts, prompts_for
 from agent_core.providers import registry
 from agent_core.providers.retry import RetryPolicy
 from agent_core.roles import Proposer
@@ -91,7 +91,7 @@ class RoleFactory:
             event_log=self._log,
             till=self.till,
             endpoints=self.endpoints,
-            prompts=self._load_prompts(state.prompts),
+            prompts=prompts_for(self._load_prompts(state.prompts), state.config.target),
             policy=self._retries,
         )
         shown = state.config.llm

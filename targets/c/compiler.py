@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,9 +29,8 @@ from state.atomic_files import atomic_write
 from state.model import Verdict, canonical_json, digest_of
 from targets.c.header import render_header
 from targets.c.language import STANDARDS, BuildSettings, read_settings
+from targets.c.toolchain import HOST_TOOLCHAIN, CToolchain
 
-_COMPILERS = ("gcc", "clang", "cc")
-_CPP = {"gcc": "g++", "clang": "clang++", "cc": "c++"}
 _LIMITS = JailLimits(
     cpu_s=120, wall_s=600, memory_bytes=4 << 30, file_bytes=64 << 20, processes=1 << 15, answer_bytes=64 << 20
 )
@@ -71,29 +71,34 @@ class Compiler:
 
 
 @cache
-def find_compiler() -> Compiler:
-    """Return the first C compiler of this machine.
+def find_compiler(toolchain: CToolchain = HOST_TOOLCHAIN) -> Compiler:
+    """Return the first compiler of a toolchain that is here.
 
     Raises:
         InfrastructureError: no_compiler.
     """
-    for name in _COMPILERS:
+    for name, cpp_name in toolchain.compilers:
         if (path := shutil.which(name)) is not None:
-            told = subprocess.run(
-                [path, "--version"], capture_output=True, text=True, check=False, timeout=20
-            )
-            version = (told.stdout.splitlines() or [name])[0].strip()
-            return Compiler(os.path.realpath(path), shutil.which(_CPP[name]), version)
-    text = f"no C compiler is here ({', '.join(_COMPILERS)}); install gcc"
+            return Compiler(os.path.realpath(path), shutil.which(cpp_name), read_version(path))
+    names = ", ".join(name for name, _ in toolchain.compilers)
+    text = f"no C compiler is here ({names}); install {toolchain.packages}"
     raise InfrastructureError("no_compiler", text, retryable=False)
+
+
+def read_version(program: str, *options: str) -> str:
+    """Return the first line that a program prints, by default for --version; its path if there is none."""
+    command = [program, *(options or ("--version",))]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    return (told.stdout.splitlines() or [program])[0].strip()
 
 
 class KernelBuilder:
     """Compiles kernels of one home, in jails of this strength."""
 
-    def __init__(self, home: Path, strength: JailStrength) -> None:
+    def __init__(self, home: Path, strength: JailStrength, toolchain: CToolchain = HOST_TOOLCHAIN) -> None:
         self._folder = home / "cache" / "c"
         self._strength = strength
+        self._toolchain = toolchain
 
     async def build(self, run: EvaluationContext) -> BuiltKernel | JudgeOutcome:
         """Return the compiled kernel, or the verdict on one that does not compile.
@@ -103,15 +108,33 @@ class KernelBuilder:
         """
         source = run.source.decode()
         settings = read_settings(source)
-        command = make_command(settings)
+        command = make_command(settings, self._toolchain)
         if isinstance(command, JudgeOutcome):
             return command
         header = render_header(run.problem.spec, run.request.size)
-        parts = (source, header, command, find_compiler().version)
+        name = "kernel.cpp" if settings.is_cpp else "kernel.c"
+        return await self._compile(name, source, command, header=header, threads=settings.threads)
+
+    async def build_program(self, source: str, command: Sequence[str], *, header: str = "") -> Path:
+        """Return what this project's own source was compiled to.
+
+        Raises:
+            InfrastructureError: program_failed, or the jail failed.
+        """
+        built = await self._compile("program.c", source, command, header=header, threads=1)
+        if isinstance(built, JudgeOutcome):
+            said = built.error.message if built.error else ""
+            text = f"the program that calls kernels does not compile here: {said}"
+            raise InfrastructureError("program_failed", text, retryable=False)
+        return built.library
+
+    async def _compile(
+        self, name: str, source: str, command: Sequence[str], *, header: str, threads: int
+    ) -> BuiltKernel | JudgeOutcome:
+        parts = (source, header, command, find_compiler(self._toolchain).version)
         digest = digest_of(canonical_json(parts))
-        built = BuiltKernel(self._folder / digest, digest, settings.threads)
+        built = BuiltKernel(self._folder / digest, digest, threads)
         if not built.library.exists():
-            name = "kernel.cpp" if settings.is_cpp else "kernel.c"
             request = {"name": name, "source": source, "header": header, "command": command}
             result = await self._run_compiler(request)
             refused = _compile_failure(result)
@@ -133,14 +156,15 @@ class KernelBuilder:
             return await run_jailed(program, json.dumps(request).encode(), strength=self._strength)
 
 
-def make_command(settings: BuildSettings) -> list[str] | JudgeOutcome:
+def make_command(settings: BuildSettings, toolchain: CToolchain = HOST_TOOLCHAIN) -> list[str] | JudgeOutcome:
     """Return the compiler's command line without files; the verdict if this machine has no C++ compiler."""
-    found = find_compiler()
+    found = find_compiler(toolchain)
     path = found.cpp_path if settings.is_cpp else found.path
     if path is None:
         text = "this machine has no C++ compiler (g++)"
         return rejected_outcome(Verdict.COMPILE_ERROR, "compile", "no_cpp_compiler", text)
-    return [path, f"-std={STANDARDS[settings.standard]}", *_ALWAYS, *settings.flags]
+    flags = toolchain.translate_flags(settings.flags)
+    return [path, f"-std={STANDARDS[settings.standard]}", *_ALWAYS, *flags]
 
 
 def _compile_failure(result: JailResult) -> JudgeOutcome | None:

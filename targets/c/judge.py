@@ -1,5 +1,4 @@
-"""The judge's worker side for C kernels: compares what a run in the jail returned; there is no program to
-read."""
+"""The judge's worker side for kernels that ran on a device: compares outputs with the reference."""
 
 from __future__ import annotations
 
@@ -18,16 +17,16 @@ from remote.judge.job import (
 )
 from remote.judge.rejection import RejectedError
 from state.model import ErrorInfo, FormulaIdentity, PredictedLatency, Verdict
-from targets.c.language import C
+from targets.registry import load_target
 
 _NO_FORMULA = "machine code shows no formula: outputs of all input sets were compared"
 NOT_PREDICTED = ErrorInfo(
-    code="not_predicted", message="kernels in C are measured, there is no model of them"
+    code="not_predicted", message="kernels of this target are run, there is no model of them"
 )
 
 
-class CJudge:
-    """Judges outputs."""
+class OutputJudge:
+    """Judges outputs, of kernels in any language."""
 
     def judge_program(self, job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
         """Compare what was returned with the reference; `reply` and `inputs` are not used."""
@@ -60,9 +59,10 @@ class CJudge:
 
     def read_sources(self, job: LintJob) -> Sequence[PredictedLatency]:
         """Return for each text why it is refused, or the digest of its code."""
-        errors = [C.lint(source.encode()) for source in job.sources]
+        language = load_target(job.target).language
+        errors = [language.lint(source.encode()) for source in job.sources]
         return [
-            PredictedLatency(error=error, code=None if error else C.code_digest(source.encode()))
+            PredictedLatency(error=error, code=None if error else language.code_digest(source.encode()))
             for source, error in zip(job.sources, errors, strict=True)
         ]
 

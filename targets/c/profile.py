@@ -8,7 +8,7 @@ import os
 from seeds.spec import ProblemWork
 from state.model import canonical_json
 from targets.c.jailed.paired_times import Interval
-from targets.c.machine import CpuRates, load_rates
+from targets.c.machine import CpuRates
 
 _NEAR_PERCENT = 60.0
 
@@ -20,10 +20,19 @@ def bounds_ns(work: ProblemWork, rates: CpuRates, *, threads: int = 1) -> tuple[
 
 
 def describe_run(
-    work: ProblemWork, time_ns: Interval, ratio: Interval | None, *, target: str, threads: int
+    work: ProblemWork,
+    time_ns: Interval,
+    ratio: Interval | None,
+    *,
+    target: str,
+    threads: int,
+    rates: CpuRates,
+    instruction_ns: float | None = None,
 ) -> tuple[str, str]:
-    """Return the text of the profile, and what bounds the kernel: memory, compute or neither (`latency`)."""
-    rates = load_rates()
+    """Return the text of the profile, and what bounds the kernel: memory, compute or neither (`latency`).
+
+    With `instruction_ns` the time is predicted from a count of instructions.
+    """
     memory_ns, compute_ns = bounds_ns(work, rates, threads=threads)
     memory, compute = 100 * memory_ns / time_ns.middle, 100 * compute_ns / time_ns.middle
     near = max(memory, compute) >= _NEAR_PERCENT
@@ -37,8 +46,10 @@ def describe_run(
         "threads": threads,
         "load": os.getloadavg()[0],
     }
+    if instruction_ns is not None:
+        counters["instructions"] = time_ns.middle / instruction_ns
     fields = {
-        "predicted": False,
+        "predicted": instruction_ns is not None,
         "target": target,
         "counters": counters,
         "bottleneck": bottleneck,

@@ -23,6 +23,7 @@ from remote.sandbox import JailResult, run_jailed
 from seeds.inputs import dtype_of
 from state.model import ErrorInfo, Verdict
 from targets.c.compiler import BuiltKernel
+from targets.c.foreign_runner import ForeignRunner
 
 CALL_S = 60.0
 """Seconds after which one call of a kernel counts as endless."""
@@ -134,10 +135,14 @@ class ArrayFiles:
 
 
 class KernelRunner:
-    """Runs kernels in jails of this strength, one at a time: they would disturb each other's times."""
+    """Runs kernels in jails of this strength, one at a time: they would disturb each other's times.
 
-    def __init__(self, strength: JailStrength) -> None:
+    `foreign` starts kernels that are not for this machine's CPU.
+    """
+
+    def __init__(self, strength: JailStrength, foreign: ForeignRunner | None = None) -> None:
         self._strength = strength
+        self._foreign = foreign
         self._device = asyncio.Lock()
 
     async def compute(
@@ -179,7 +184,9 @@ class KernelRunner:
             done = chunk[:ended]
             for piece in task.pieces:
                 if piece.set in done:
-                    found.shown[piece] = _read_piece(run, piece, files[piece.set]["outputs"][piece.output])
+                    found.shown[piece] = _read_piece_of_file(
+                        run, piece, files[piece.set]["outputs"][piece.output]
+                    )
             for name in task.kept:
                 if name in done:
                     found.kept[name] = [_read_all(fd) for fd in files[name]["outputs"]]
@@ -197,7 +204,7 @@ class KernelRunner:
         sets: Sequence[str],
         task: TimingTask,
     ) -> tuple[list[list[int]], dict[str, list[bytes]]] | KernelFault:
-        """Time kernels in turns; return the times in ns of each, and outputs of the first by input set.
+        """Time kernels in turns; return the times in ns (or counts) of each, and outputs of the first by set.
 
         Raises:
             InfrastructureError: the jail failed.
@@ -236,6 +243,7 @@ class KernelRunner:
         spec = run.problem.spec
         arguments = spec.call_arguments([None] * len(spec.inputs), lambda value: [value])
         threads = [kernel.threads for kernel in kernels]
+        started = await self._foreign.start(run) if self._foreign is not None else None
         request = {
             "libraries": [str(kernel.library) for kernel in kernels],
             "threads": threads,
@@ -244,12 +252,15 @@ class KernelRunner:
             "outputs": arrays.output_bytes,
             "cores": choose_cores(max(threads)),
             "deadline_s": CALL_S,
+            "runner": started.request() if started else None,
             **task,
         }
+        folders = [*(kernel.folder for kernel in kernels), *(started.folders if started else ())]
         program = JailedProgram(
             "targets.c.jailed.run_kernel",
-            packages=(Path(targets.__file__).parent, *(kernel.folder for kernel in kernels)),
+            packages=(Path(targets.__file__).parent, *folders),
             threads=True,
+            programs=started is not None,
             limits=_LIMITS,
         )
         async with self._device, _timed(run):
@@ -354,14 +365,16 @@ def _read_all(fd: int) -> bytes:
     return bytes(data)
 
 
-def _read_piece(run: EvaluationContext, piece: OutputPiece, fd: int) -> bytes:
-    """The bytes of a part of an output."""
+def read_piece(run: EvaluationContext, piece: OutputPiece, data: bytes | mmap.mmap) -> bytes:
+    """Return the bytes of a part of an output."""
     import numpy as np
 
     item, dims = run.problem.spec.outputs[piece.output], run.problem.spec.dims(run.request.size)
+    array = np.frombuffer(data, dtype_of(item.dtype)).reshape(item.resolve_shape(dims))
+    box = () if piece.box is None else tuple(slice(first, end) for first, end in piece.box)
+    return array[box].tobytes()
+
+
+def _read_piece_of_file(run: EvaluationContext, piece: OutputPiece, fd: int) -> bytes:
     with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as mapping:
-        array = np.frombuffer(mapping, dtype_of(item.dtype)).reshape(item.resolve_shape(dims))
-        box = () if piece.box is None else tuple(slice(first, end) for first, end in piece.box)
-        data = array[box].tobytes()
-        del array
-    return data
+        return read_piece(run, piece, mapping)

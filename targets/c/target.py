@@ -53,7 +53,7 @@ PARTS = Parts(
     evaluators={"cpu": "targets.c.evaluator:create_evaluator"},
     prompts=Path(__file__).parent / "prompts",
     prompt_files="targets.c.machine:render_prompt_files",
-    judge="targets.c.judge:CJudge",
+    judge="targets.c.judge:OutputJudge",
     machine_rates="targets.c.calibration:calibrate_machine",
 )
 

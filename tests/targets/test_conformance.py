@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 import remote
 import seeds
 from agent_core import proposers
-from agent_core.prompting import builtin_prompts
+from agent_core.prompting import builtin_prompts, prompts_for
 from daemon.commands import create_run
 from daemon.errors import CommandRefused
 from daemon.workers import Workers
@@ -24,8 +25,11 @@ from state.log import EventLog
 from state.model import RunConfig, SearchConfig
 from targets import registry
 from targets.base import SourceError, Target, UnknownTargetError, import_part
-from targets.registry import load_target, target_names
+from targets.folders.target import SHIPPED
+from targets.registry import find_target, load_target, target_names
 from tests.support import fakes
+from tests.targets.folders.command_target import KERNEL as AFFINE_KERNEL
+from tests.targets.folders.command_target import write_command_target
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,6 +51,7 @@ shape = ["N"]
 """,
     "reference.py": b"def reference(x):\n    return 2 * x\n",
     "kernel.toy": b"scale = 2.0\nunroll = 1\n",
+    "kernel.affine": AFFINE_KERNEL.encode(),
 }
 DEVICE_PARTS = ("probe_device", "compile_kernel", "open_device")
 WORK = ProblemWork(
@@ -66,9 +71,17 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._MODULES, "toy", "tests.support.toy_target")
 
 
-@pytest.fixture(params=[*target_names(), "toy"])
-def target(request: pytest.FixtureRequest, toy: None) -> Target:
-    return load_target(request.param)
+def copy_riscv64(folder: Path) -> Path:
+    return Path(shutil.copytree(SHIPPED / "riscv64", folder))
+
+
+FOLDERS = {"a folder in C": copy_riscv64, "a folder with a command": write_command_target}
+
+
+@pytest.fixture(params=[*target_names(), "toy", *FOLDERS])
+def target(request: pytest.FixtureRequest, toy: None, tmp_path: Path) -> Target:
+    make_folder = FOLDERS.get(request.param)
+    return load_target(request.param if make_folder is None else str(make_folder(tmp_path / "mine")))
 
 
 @pytest.fixture
@@ -82,7 +95,7 @@ def kernels(target: Target) -> Iterator[bytes]:
 
 
 def test_it_has_names_and_positive_facts(target):
-    assert target.name in target_names()
+    assert find_target(target.name) is not None
     assert all((target.family, target.title, target.roofline_name, target.language.name))
     assert min(target.peaks.bandwidth_gb_s, target.peaks.matmul_tflops, target.peaks.other_gflops) > 0
     assert target.peaks.roofline_ms(WORK) > 0
@@ -139,9 +152,9 @@ def test_its_parts_are_where_it_says(target):
 
 
 def test_models_are_told_of_it_in_all_its_words(target):
-    if target.parts.prompts is None:
+    if target.parts.prompts is None and target.parts.prompt_pack is None:
         return
-    own = builtin_prompts()
+    own = prompts_for(builtin_prompts(), target.name)
     pack = own.manifest.pack_of(target.name)
     shared = (text for path, text in own.files.items() if path.endswith(".md"))
     wanted = {name for text in shared for _, name in find_word_names(text)}
@@ -245,6 +258,6 @@ def test_what_does_not_serve_a_target_is_refused_by_name(home, changes, said, mo
 
 def test_an_unknown_target_names_those_that_there_are():
     with pytest.raises(
-        UnknownTargetError, match=r"unknown target 'trn9'.*known: arm64, toy, trn1, trn2, x86"
+        UnknownTargetError, match=r"unknown target 'trn9'.*known: arm64, riscv64, toy, trn1, trn2, x86"
     ):
         load_target("trn9")

@@ -81,7 +81,7 @@ class KernelProcess:
             os.close(self._writer)
             self._become_kernel(library, scalars, reader, cores=cores, foreign=foreign)
         os.close(reader)
-        self._clock = _cpu_clock(self.pid)
+        self._clock = find_cpu_clock(self.pid)
         self._used_ns = 0
 
     def call(self, deadline_s: float) -> CallTimes:
@@ -92,9 +92,9 @@ class KernelProcess:
         """
         self._calls += 1
         limit = time.monotonic() + deadline_s
-        return self._call_on_signal(limit) if self.threads > 1 else self._call_by_cpu_clock(limit)
+        return self._call_on_signal(limit) if self.threads > 1 else self._call_byfind_cpu_clock(limit)
 
-    def _call_by_cpu_clock(self, limit: float) -> CallTimes:
+    def _call_byfind_cpu_clock(self, limit: float) -> CallTimes:
         before = self._used_ns
         self._send(_CALL)
         self._wait_for(_DONE, limit)
@@ -137,7 +137,7 @@ class KernelProcess:
     def _require_alive(self, limit: float) -> None:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid:
-            raise _describe_end(status)
+            raise describe_end(status)
         if time.monotonic() > limit:
             raise KernelEndedError("deadline", "a call did not return in time")
 
@@ -195,12 +195,13 @@ def _close_files(*, keep: int) -> None:
     os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def _cpu_clock(pid: int) -> int:
-    """The clock of a process's CPU time, as clock_getcpuclockid(3) makes it."""
+def find_cpu_clock(pid: int) -> int:
+    """Return the clock of a process's CPU time, as clock_getcpuclockid(3) makes it."""
     return (~pid << 3) | 2
 
 
-def _describe_end(status: int) -> KernelEndedError:
+def describe_end(status: int) -> KernelEndedError:
+    """Return how a kernel's process ended."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number == signal.SIGXCPU:

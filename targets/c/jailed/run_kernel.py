@@ -3,7 +3,9 @@ answer.
 
 Large data comes and goes by files that the jail inherits. The request: `libraries` (paths: the kernel, and
 one to compare it with if it is timed), `threads` of each, `scalars`, `inputs` and `outputs` (bytes of each
-array), `cores` of the kernels, `deadline_s` of one call, and either `compare` or `time`:
+array), `cores` of the kernels, `deadline_s` of one call, `runner` (null, or the `command` that starts the
+program that calls a kernel of another machine, and the word `counter` in it that stands for the descriptor of
+the count), and either `compare` or `time`:
 
 - `compare`: `sets`, for each input set the descriptors of its inputs and of its outputs, and `again`, the
   descriptors for the first set's outputs when it is run once more, last.
@@ -28,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from targets.c.jailed.foreign_process import ForeignProcess
 from targets.c.jailed.kernel_process import KernelEndedError, KernelProcess
 from targets.c.jailed.output_agreement import have_equal_outputs
 from targets.c.jailed.paired_times import is_decided
@@ -46,7 +49,7 @@ Files = Sequence[int]
 class LoadedKernel:
     """A kernel in its process, and its arrays."""
 
-    process: KernelProcess
+    process: KernelProcess | ForeignProcess
     inputs: Sequence[SharedArray]
     outputs: Sequence[SharedArray]
 
@@ -74,16 +77,30 @@ class KernelLoader:
         request = self._request
         inputs = [SharedArray(size, is_input=True) for size in request["inputs"]]
         outputs = [SharedArray(size, is_input=False) for size in request["outputs"]]
-        process = KernelProcess(
-            Path(request["libraries"][number]),
-            [*inputs, *outputs],
+        process = self._start(number, [*inputs, *outputs])
+        self._arrays += [*inputs, *outputs]
+        return LoadedKernel(process, inputs, outputs)
+
+    def _start(self, number: int, arrays: Sequence[SharedArray]) -> KernelProcess | ForeignProcess:
+        request = self._request
+        library, cores = Path(request["libraries"][number]), frozenset(request["cores"])
+        if (runner := request["runner"]) is not None:
+            return ForeignProcess(
+                runner["command"],
+                library,
+                arrays,
+                cores=cores,
+                counter=runner["counter"],
+                foreign=self._arrays,
+            )
+        return KernelProcess(
+            library,
+            arrays,
             [(place, value) for place, value in request["scalars"]],
-            cores=frozenset(request["cores"]),
+            cores=cores,
             threads=request["threads"][number],
             foreign=self._arrays,
         )
-        self._arrays += [*inputs, *outputs]
-        return LoadedKernel(process, inputs, outputs)
 
     def call(self, kernel: LoadedKernel, where: str) -> int:
         """Run a kernel on what its inputs hold; return the time in ns.

@@ -38,12 +38,12 @@ class SharedArray:
         self.nbytes, self.is_input = nbytes, is_input
         self._size = -(-max(nbytes, 1) // PAGE) * PAGE
         self._start = self._size - -(-nbytes // ALIGNMENT) * ALIGNMENT
-        self._fd = os.memfd_create("array", _ALLOW_SEALING)
-        os.ftruncate(self._fd, self._size)
-        self._mapping = mmap.mmap(self._fd, self._size)
+        self.fd = os.memfd_create("array", _ALLOW_SEALING)
+        os.ftruncate(self.fd, self._size)
+        self._mapping = mmap.mmap(self.fd, self._size)
         self._mapping[:] = bytes([CANARY]) * self._size
         if is_input:
-            fcntl.fcntl(self._fd, _ADD_SEALS, _SEAL_FUTURE_WRITE)
+            fcntl.fcntl(self.fd, _ADD_SEALS, _SEAL_FUTURE_WRITE)
 
     @property
     def data(self) -> memoryview:
@@ -60,6 +60,10 @@ class SharedArray:
         edges = bytes(view[: self._start]) + bytes(view[self._start + self.nbytes :])
         return edges == bytes([CANARY]) * len(edges)
 
+    def describe_file(self) -> list[str]:
+        """Return descriptor, bytes of the file, the array's place in it, and 1 for an input, as words."""
+        return [str(self.fd), str(self._size), str(self._start), str(int(self.is_input))]
+
     def release(self) -> None:
         """Unmap it, in the kernel's process: from now on only `map_guarded` gives access."""
         self._mapping.close()
@@ -69,8 +73,8 @@ class SharedArray:
         edge = 16 * PAGE
         region = _libc.mmap(None, self._size + 2 * edge, _NONE, _PRIVATE | _ANONYMOUS, -1, 0)
         rights = _READ if self.is_input else _READ | _WRITE
-        found = _libc.mmap(region + edge, self._size, rights, _SHARED | _FIXED, self._fd, 0)
+        found = _libc.mmap(region + edge, self._size, rights, _SHARED | _FIXED, self.fd, 0)
         if found != region + edge:
             raise OSError(ctypes.get_errno(), "mmap of an array failed")
-        os.close(self._fd)
+        os.close(self.fd)
         return int(found) + self._start

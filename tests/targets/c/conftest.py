@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,12 @@ import pytest
 from remote.jail_backends import JailStrength, jail_strength
 from remote.judge_service import JudgeService
 from seeds import Problem, build_problem
-from state.model import PERSON, Evaluation, EvaluationRequest, Level, digest_of
+from state.model import Evaluation
 from targets.c import evaluator, runner
 from targets.c.evaluator import CpuEvaluator
 from targets.c.runner import TimingTask
 from tests.targets.c.kernels import PROBLEM
+from tests.targets.evaluating import evaluate_kernel
 
 SHORT = TimingTask(warmups=1, pairs=8, rounds=3, seconds=30.0)
 Judge = Callable[..., Evaluation]
@@ -39,30 +40,9 @@ def judge(home: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
     monkeypatch.setattr(evaluator, "UNSTABLE_RATIO", 100.0)  # no test depends on how busy the machine is
 
     def evaluate(source: str, *, base_ms: float | None = None, problem: Problem | None = None) -> Evaluation:
-        return asyncio.run(
-            _evaluate(home, source, base_ms=base_ms, problem=problem or build_problem(PROBLEM))
-        )
+        cpu = CpuEvaluator(JudgeService(home=home, slots=1), task=SHORT)
+        wanted = problem or build_problem(PROBLEM)
+        answer = asyncio.run(evaluate_kernel(cpu, source, wanted, target="x86", base_ms=base_ms))
+        return answer.evaluation
 
     return evaluate
-
-
-async def _evaluate(home: Path, source: str, *, base_ms: float | None, problem: Problem) -> Evaluation:
-    blobs = {digest_of(data): data for data in (*problem.files.values(), source.encode())}
-    request = EvaluationRequest(
-        candidate="r1.b0.p0.k0.f0", author=PERSON, source=digest_of(source.encode()),
-        problem=problem.make_ref(), size="reduced",
-        target="x86", toolchain="", level=Level.SLICES, base_ms=base_ms,
-    )  # fmt: skip
-    cpu = CpuEvaluator(JudgeService(home=home, slots=1), task=SHORT)
-    try:
-        return (await cpu.evaluate(request, _Blobs(blobs))).evaluation
-    finally:
-        await cpu.aclose()
-
-
-class _Blobs:
-    def __init__(self, blobs: Mapping[str, bytes]) -> None:
-        self._blobs = blobs
-
-    def get_blob(self, digest: str, /) -> bytes:
-        return self._blobs[digest]
