@@ -61,6 +61,7 @@ VERBS = {
     "migrate": "maintenance:migrate",
     "config": "config:config",
     "prompts": "prompts:prompts",
+    "target": "target:target",
     "memory": "memory:memory",
     "service": "service:service",
     "host": "host:host",

@@ -68,6 +68,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "agentctl problems new mine",
         "agentctl problems new mine --reference mine.py",
     ),
+    "target": (
+        "agentctl target build my-device --from manual.pdf --from include",
+        "agentctl target check my-device",
+    ),
     "verify": ("agentctl verify", "agentctl verify --quick"),
     "backup": ("agentctl backup monday.db",),
     "archive": ("agentctl archive silu-4bc179",),

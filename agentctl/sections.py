@@ -53,6 +53,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "problems": "list problems, or create your own",
         "config": "show, check or explain the configuration",
         "prompts": "show and check the prompts",
+        "target": "make the folder of a target from documents, or check one",
         "memory": "show what later runs reuse",
         "host": "set up and check hosts that run kernels",
         "calibrate": "fit predictions to the device of a host",

@@ -113,7 +113,7 @@ class KernelBuilder:
             return command
         header = render_header(run.problem.spec, run.request.size)
         name = "kernel.cpp" if settings.is_cpp else "kernel.c"
-        return await self._compile(name, source, command, header=header, threads=settings.threads)
+        return await self.compile_source(name, source, command, header=header, threads=settings.threads)
 
     async def build_program(self, source: str, command: Sequence[str], *, header: str = "") -> Path:
         """Return what this project's own source was compiled to.
@@ -121,16 +121,21 @@ class KernelBuilder:
         Raises:
             InfrastructureError: program_failed, or the jail failed.
         """
-        built = await self._compile("program.c", source, command, header=header, threads=1)
+        built = await self.compile_source("program.c", source, command, header=header)
         if isinstance(built, JudgeOutcome):
             said = built.error.message if built.error else ""
             text = f"the program that calls kernels does not compile here: {said}"
             raise InfrastructureError("program_failed", text, retryable=False)
         return built.library
 
-    async def _compile(
-        self, name: str, source: str, command: Sequence[str], *, header: str, threads: int
+    async def compile_source(
+        self, name: str, source: str, command: Sequence[str], *, header: str = "", threads: int = 1
     ) -> BuiltKernel | JudgeOutcome:
+        """Return what a file of this name was compiled to, or the verdict on one that does not compile.
+
+        Raises:
+            InfrastructureError: no_compiler, or the jail failed.
+        """
         parts = (source, header, command, find_compiler(self._toolchain).version)
         digest = digest_of(canonical_json(parts))
         built = BuiltKernel(self._folder / digest, digest, threads)

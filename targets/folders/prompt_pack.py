@@ -1,11 +1,10 @@
 """A folder's prompts as a pack (`prompts.manifest`), made when prompts are read.
 
-For kernels in C, what a folder does not say is told as for this machine's CPU: interface, rules and words.
+For kernels in C, models are told the interface and rules of this machine's CPU first, then the folder's own.
 """
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +13,11 @@ from typing import Any
 import targets.c
 from targets.folders.description import SECTIONS, Item
 from targets.folders.target import FolderTarget, load_folder_target
+from targets.folders.toml_text import render_toml
 
 _C_PROMPTS = Path(targets.c.__file__).parent / "prompts"
-_SHARED_BLOCKS = ("interface", "rules")
+_OWN_RULES = "rules_of_device"
+_SHARED_BLOCKS = {"interface": "interface_of_device", "rules": _OWN_RULES}
 _KINDS = {"examples": "example", "api": "api"}
 _WORDS = {
     "kernels": "kernels for {title}",
@@ -40,10 +41,8 @@ def render_pack(name: str) -> dict[str, str]:
     shared = tomllib.loads((_C_PROMPTS / "manifest.toml").read_text()) if folder.description.c else {}
     texts = dict(folder.texts)
     items = {part: _render_item(part, item) for part, item in folder.items.items()}
-    for part in _SHARED_BLOCKS:
-        if part not in texts and shared:
-            texts[part] = (_C_PROMPTS / "c" / f"{part}.md").read_text()
-            items[part] = shared["items"][f"c/{part}.md"]
+    if shared:
+        _add_shared_blocks(texts, items, shared["items"])
     manifest = {
         "family": family,
         "targets": [target.name],
@@ -53,6 +52,18 @@ def render_pack(name: str) -> dict[str, str]:
     }
     files = {f"{family}/{part}.md": text for part, text in texts.items()}
     return {f"{family}/manifest.toml": render_toml(manifest), **files}
+
+
+def _add_shared_blocks(texts: dict[str, str], items: dict[str, Any], shared: Mapping[str, Any]) -> None:
+    """Add what all kernels in C have: the interface before the device's own, and rules before its own."""
+    for part, own in _SHARED_BLOCKS.items():
+        if part in texts:
+            texts[own], items[own] = texts.pop(part), items.pop(part)
+        texts[part] = (_C_PROMPTS / "c" / f"{part}.md").read_text()
+        items[part] = shared[f"c/{part}.md"]
+    if _OWN_RULES in texts:
+        texts["rules"] = f"{texts['rules']}\n{texts.pop(_OWN_RULES)}"
+        items["rules"] = items.pop(_OWN_RULES)
 
 
 def _render_item(name: str, item: Item) -> dict[str, Any]:
@@ -68,25 +79,3 @@ def _choose_words(target: FolderTarget, shared: Mapping[str, str]) -> dict[str, 
     }
     own = {"kernels": f"C kernels for {told.title}"} if told.c else {}
     return {**general, **shared, **own, "fence": target.language.fence, **told.words}
-
-
-def render_toml(table: Mapping[str, Any], place: str = "") -> str:
-    """Return a table of texts, numbers, lists and tables as TOML."""
-    lines = [
-        f"{_key(name)} = {_value(value)}" for name, value in table.items() if not isinstance(value, dict)
-    ]
-    text = "".join(f"{line}\n" for line in lines)
-    for name, value in table.items():
-        if isinstance(value, dict):
-            inner = f"{place}.{_key(name)}" if place else _key(name)
-            text += f"\n[{inner}]\n{render_toml(value, inner)}"
-    return text
-
-
-def _key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _value(name)
-
-
-def _value(value: Any) -> str:
-    """JSON's texts, numbers, booleans and lists are TOML's, but for the escape of DEL."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -153,19 +153,23 @@ class FolderTarget:
             found[name] = Technique(name, entry.title, entry.description, frozenset(entry.bottlenecks))
         return found
 
-    def device(self, pipeline: CPipeline) -> CDevice:
-        """Return what compiles and runs its kernels in C."""
+    @staticmethod
+    def toolchain_of(pipeline: CPipeline) -> CToolchain:
+        """Return the compilers of a pipeline, and what they are told."""
         cpp = (*pipeline.cpp_compilers, *[""] * len(pipeline.compilers))
-        toolchain = CToolchain(
+        return CToolchain(
             tuple(zip(pipeline.compilers, cpp, strict=False)),
             pipeline.packages or pipeline.compilers[0],
             pipeline.flags,
             tuple(pipeline.replace.items()),
             pipeline.runner,
         )
+
+    def device(self, pipeline: CPipeline) -> CDevice:
+        """Return what compiles and runs its kernels in C."""
         rate = pipeline.instructions_per_second
         return CDevice(
-            toolchain,
+            self.toolchain_of(pipeline),
             instruction_ns=None if rate is None else 1e9 / rate,
             rates=lambda: self.rates,
             describe=lambda: self.identity,
