@@ -23,7 +23,9 @@ TRANSLATOR = "translation"
 """The author of translated kernels."""
 
 _MOST_LAYOUTS = 12
-"""How many layouts are predicted; those that are likely to be fast come first."""
+"""How many layouts are predicted at a time; those that are likely to be fast come first."""
+_MOST_INSTRUCTIONS = 50_000
+"""Instructions in all predicted kernels up to which layouts near the fastest one are tried."""
 
 PredictSources = Callable[[Sequence[str]], Awaitable[Sequence["PredictedLatency"]]]
 """Predicts kernels for the problem, size and target that are translated."""
@@ -35,6 +37,24 @@ class TranslatedKernel:
 
     kernel: str
     latencies_ms: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A kernel in one layout, and what was predicted for it."""
+
+    kernel: str
+    name: str
+    told: PredictedLatency
+
+
+def _fastest(layouts: Sequence[_Layout]) -> _Layout:
+    """The layout that is predicted to be fastest, the first of several."""
+    predicted = [layout for layout in layouts if layout.told.latency_ms is not None]
+    if not predicted:
+        reason = next((item.told.error.message for item in layouts if item.told.error), "it has no latency")
+        raise UntranslatableError(f"no layout fits on the device: {reason}")
+    return min(predicted, key=lambda layout: layout.told.latency_ms or 0.0)
 
 
 class KernelTranslator:
@@ -72,23 +92,35 @@ class KernelTranslator:
             InfrastructureError: the reference fails, or cannot be run.
         """
         formula = await self.load_formula(problem, size)
-        request = json.dumps(
-            {"target": target, "spec": problem.spec.model_dump_json(), "size": size, "formula": str(formula)}
-        )
+        asked = {
+            "target": target, "spec": problem.spec.model_dump_json(), "size": size, "formula": str(formula),
+        }  # fmt: skip
+        found: list[_Layout] = []
+        best: _Layout | None = None
+        spent = 0
+        while spent <= _MOST_INSTRUCTIONS:
+            answer = await self._ask({**asked, "near": None if best is None else best.name})
+            known = {layout.kernel for layout in found}
+            fresh = [kernel for kernel in answer if kernel[0] not in known][:_MOST_LAYOUTS]
+            answers = await predict([kernel for kernel, _ in fresh])
+            found += [_Layout(*pair, told) for pair, told in zip(fresh, answers, strict=True)]
+            spent += sum(told.instructions or 0 for told in answers)
+            before, best = best, _fastest(found)
+            if best is before:
+                break
+        assert best is not None  # `_fastest` gives one or raises
+        return TranslatedKernel(best.kernel, tuple(layout.told.latency_ms for layout in found))
+
+    async def _ask(self, asked: dict[str, str | None]) -> list[tuple[str, str]]:
+        """Kernels and the names of their layouts."""
+        request = json.dumps(asked)
         if self._pool is None:
             answer = json.loads(await asyncio.to_thread(write_kernels, request))
         else:
             answer = json.loads(await self._pool.run(request))
         if "error" in answer:
             raise UntranslatableError(answer["error"])
-        kernels = answer["kernels"][:_MOST_LAYOUTS]
-        found = await predict(kernels)
-        times = {at: item.latency_ms for at, item in enumerate(found) if item.latency_ms is not None}
-        if not times:
-            reason = next((item.error.message for item in found if item.error), "it has no latency")
-            raise UntranslatableError(f"no layout fits on the device: {reason}")
-        best = min(times, key=times.__getitem__)
-        return TranslatedKernel(kernels[best], tuple(item.latency_ms for item in found))
+        return [(kernel, layout) for kernel, layout in answer["kernels"]]
 
     async def aclose(self) -> None:
         """End the process."""
@@ -102,7 +134,8 @@ def write_kernels(request: str) -> str:
     translator = import_part(load_target(asked["target"]).parts.translator or "")
     spec = ProblemSpec.model_validate_json(asked["spec"])
     try:
-        kernels = translator.write_kernels(spec, asked["size"], Path(asked["formula"]).read_bytes())
+        formula = Path(asked["formula"]).read_bytes()
+        kernels = translator.write_variants(spec, asked["size"], formula, asked["near"])
     except UntranslatableError as error:
         return json.dumps({"error": str(error)})
     return json.dumps({"kernels": kernels})

@@ -2,9 +2,10 @@
 
 0.01 * 0.001 in float64 and 1e-5 in float32 are one number; so are 1 / sqrt(128) computed at home and on the
 device. The simplest number within a float32 unit in the last place is taken: a decimal, a fraction, its
-square root or fourth root, or one of these times pi or ln 2. A constant without such a name is taken as its
-float32 value and flagged as unnamed, because another rounding of it would be another number. One that has
-several names of about the same cost is the simplest of them, and flagged as unnamed too.
+square root or fourth root, or one of these times pi or ln 2. A constant without such a name is taken
+as its float32 value, or as the inverse of one if it is above 1, and flagged as unnamed, because another
+rounding of it would be another number. One that has several names of about the same cost is the simplest of
+them, and flagged as unnamed too.
 """
 
 from __future__ import annotations
@@ -66,13 +67,23 @@ def recognise_constant(value: float) -> ExactNumber:
         found = sorted([*found, *_composed_numbers(size)], key=_candidate_cost)
     found = [(cost, item) for cost, item in found if cost <= _MAX_COST]
     if not found:
-        single = float(np.float32(size)) if size < _LARGEST else size
-        return ExactNumber(sign, Fraction(single or size), named=False)
+        return ExactNumber(sign, _rounded(size), named=False)
     least, best = found[0]
     doubtful = any(
         cost <= _CLEAR_RATIO * least and item.fourth_power != best.fourth_power for cost, item in found
     )
     return replace(best, sign=sign, named=not doubtful)
+
+
+def _rounded(size: float) -> Fraction:
+    """A number without a name: of it and its inverse, the float32 value of the smaller one decides.
+
+    So dividing by a number and multiplying by its inverse, folded in float64, are the same.
+    """
+    if 1 < size < _LARGEST:
+        return 1 / _rounded(1 / size)
+    single = float(np.float32(size)) if size < _LARGEST else size
+    return Fraction(single or size)
 
 
 def _candidate_cost(candidate: tuple[int, ExactNumber]) -> int:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
-from targets.nki.translation.elementwise import float_text, write_load
+from targets.nki.translation.elementwise import float_text
 from targets.nki.translation.hbm import Run, array_text
 from targets.nki.translation.layout import BANK, PARTITIONS, blocker, is_scattered
+from targets.nki.translation.loads import write_load
 from targets.nki.translation.simplify import make_binary
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines
-from targets.nki.translation.values import Assembled, Contract, Load, Number, Reduce, Scan, Value
+from targets.nki.translation.transposes import add_copy, enter_loop, filled, inner_start
+from targets.nki.translation.values import Assembled, Contract, Load, Number, Part, Reduce, Scan, Value
 
 _LONG_SUM = 2048
 """Elements from which a sum is added up in parts."""
@@ -138,7 +139,7 @@ def make_scan(context: StageContext, value: Value, partition: Atom | None, free:
     tile = context.new_tile("states", partition, free, lines)
     others = [atom for atom in free if atom != value.along]
     with context.rows(lines, partition) as rows, ExitStack() as stack:
-        fixed = {atom: _enter_loop(context, stack, lines, atom) for atom in others}
+        fixed = {atom: enter_loop(context, stack, lines, atom) for atom in others}
         texts = [
             context.view(item, rows, (value.along,), fixed={a: v for a, v in fixed.items() if a in item.free})
             for item in (tile, factor, term)
@@ -149,12 +150,6 @@ def make_scan(context: StageContext, value: Value, partition: Atom | None, free:
             "op0=nl.multiply, op1=nl.add)"
         )
     return tile
-
-
-def _enter_loop(context: StageContext, stack: ExitStack, lines: Lines, atom: Atom) -> str:
-    name = context.names.new("i_free")
-    stack.enter_context(lines.loop(name, atom.size))
-    return name
 
 
 def _column(context: StageContext, tile: Tile, rows: Rows, fixed: dict[Atom, str]) -> str:
@@ -173,15 +168,24 @@ def make_assembled(
         raise context.stored_needed(value)
     tile = context.new_tile("joined", partition, free, lines)
     if value.base is not None:
-        with context.rows(lines, partition) as rows:
-            lines.add(f"nisa.memset(dst={context.view(tile, rows, free)}, value={float_text(value.base)})")
+        for boxes in _around(value):
+            with context.rows(lines, partition) as rows:
+                target = context.view(tile, rows, free, boxes)
+                lines.add(f"nisa.memset(dst={target}, value={float_text(value.base)})")
     for part in value.parts:
-        if isinstance(part.value, Load) and _loads_in_place(part.value, partition):
+        is_held = part.value in context.windows
+        if isinstance(part.value, Load) and not is_held and _loads_in_place(part.value, partition):
             write_load(context, part.value, tile, lines, part.box)
             continue
         boxes = {atom: (str(first), own.size) for atom, first, own in part.box}
         owns = {own: atom for atom, _, own in part.box}
+        if not isinstance(part.value, Number) and context.lines(part.value) is lines:
+            _set_aside(context, tile, part, partition)
         source = None if isinstance(part.value, Number) else context.tile(part.value, partition)
+        if (part.value, partition) in context.set_aside and source is context.set_aside[
+            part.value, partition
+        ]:
+            continue
         with context.rows(lines, partition) as rows:
             target = context.view(tile, rows, free, boxes)
             if source is None:
@@ -190,8 +194,32 @@ def make_assembled(
                 continue
             inside = {atom: own for own, atom in owns.items()}
             wanted = [inside.get(atom, atom) for atom in free]
-            lines.add(f"nisa.tensor_copy(dst={target}, src={context.view(source, rows, wanted)})")
+            add_copy(
+                context, lines, target, context.view(source, rows, wanted), context.width(partition, wanted)
+            )
     return tile
+
+
+def _set_aside(context: StageContext, tile: Tile, part: Part, partition: Atom | None) -> None:
+    """Have a part's value written to its place in the tile, if it has all of the tile's loops."""
+    inside = {atom: own for atom, _, own in part.box}
+    free = tuple(inside.get(atom, atom) for atom in tile.free)
+    if not context.is_single_use(part.value) or context.nest.free_atoms(part.value, partition) != free:
+        return
+    starts = tuple((own, first, 1) for _, first, own in part.box)
+    context.set_aside[part.value, partition] = replace(tile, free=free, windows=starts)
+
+
+def _around(value: Assembled) -> list[dict[Atom, tuple[str, str | int]]]:
+    """Boxes that hold all that no part covers: the edges around a single part, else everything."""
+    if len(value.parts) != 1:
+        return [{}]
+    found: list[dict[Atom, tuple[str, str | int]]] = []
+    for atom, first, own in value.parts[0].box:
+        last = first + own.size
+        found += [{atom: ("0", first)}] if first else []
+        found += [{atom: (str(last), atom.size - last)}] if last < atom.size else []
+    return found
 
 
 def _loads_in_place(load: Load, partition: Atom | None) -> bool:
@@ -200,67 +228,6 @@ def _loads_in_place(load: Load, partition: Atom | None) -> bool:
     if partition is None or load.access.stride(partition) != 1:
         return True
     return not any(stride > 1 for _, stride in load.access.terms)
-
-
-def make_transposed(
-    context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
-) -> Tile:
-    """A value made with another loop on the partitions, and transposed by the tensor engine."""
-    source_loop = _other_partition(context, value, partition)
-    data = context.tile(value, source_loop)
-    lines = context.lines(value)
-    tile = context.new_tile("transposed", partition, free, lines)
-    others = [atom for atom in free if atom != source_loop]
-    with ExitStack() as stack:
-        target_rows = stack.enter_context(context.rows(lines, partition))
-        source_rows = stack.enter_context(context.rows(lines, source_loop))
-        fixed = {atom: _enter_loop(context, stack, lines, atom) for atom in others}
-        bank = context.names.new("turned")
-        shape = f"{context.height(partition)}, {context.height(source_loop)}"
-        lines.add(f"{bank} = nl.ndarray(({shape}), dtype=nl.float32, buffer=nl.psum)")
-        sizes = [context.height(partition), context.height(source_loop)]
-        inside = filled(bank, [target_rows.count, source_rows.count], sizes)
-        box = (
-            {partition: (_inner_start(context, partition, target_rows), target_rows.count)}
-            if partition
-            else {}
-        )
-        moved = context.view(data, source_rows, (partition,) if partition in data.free else (), box, fixed)
-        lines.add(f"nisa.nc_transpose(dst={inside}, data={moved})")
-        at = {source_loop: (_inner_start(context, source_loop, source_rows), source_rows.count)}
-        result = context.view(tile, target_rows, (source_loop,), at, fixed)
-        add_copy(context, lines, result, inside, context.width(partition, (source_loop,)))
-    return tile
-
-
-def add_copy(context: StageContext, lines: Lines, target: str, source: str, width: int) -> None:
-    """Copy elements by the engine that has less to do."""
-    engine = ", engine=nisa.engine.scalar" if context.prefers_scalar(width) else ""
-    lines.add(f"nisa.tensor_copy(dst={target}, src={source}{engine})")
-
-
-def _inner_start(context: StageContext, atom: Atom, rows: Rows) -> str:
-    """Where a chunk starts inside a tile: the row loop's tile holds its present rows only."""
-    return "0" if atom == context.nest.row else rows.start
-
-
-def _other_partition(context: StageContext, value: Value, partition: Atom | None) -> Atom:
-    """The loop that is best on the partitions before a transpose."""
-    row = context.nest.row
-    fits = [
-        atom
-        for atom in value.atoms
-        if atom != partition
-        and (atom == row or atom not in context.nest.outer)
-        and blocker(value, atom) is None
-        and not (isinstance(value, Load) and value.access.stride(atom) == 1)
-    ]
-    if not fits:
-        found = blocker(value, partition)
-        if found is not None:
-            raise context.stored_needed(found)
-        raise UntranslatableError("no loop of a value can lie on the partitions")
-    return max(fits, key=lambda atom: (atom == row, min(atom.size, PARTITIONS), atom.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,12 +252,12 @@ def make_contraction(
     ]
     tiles = [_operand_tiles(context, pair) for pair in pairs]
     lines = context.lines(value)
-    tile = context.new_tile("matmul", partition, free, lines)
+    tile = context.result_tile(value, "matmul", partition, free)
     moved = frozenset().union(*(pair.moving.atoms for pair in pairs))
     looped = [atom for atom in free if atom not in moved or _in_both(atom, pairs)]
     inner = tuple(atom for atom in free if atom not in looped)
     with context.rows(lines, partition) as rows, ExitStack() as stack:
-        fixed = {atom: _enter_loop(context, stack, lines, atom) for atom in looped}
+        fixed = {atom: enter_loop(context, stack, lines, atom) for atom in looped}
         parts = stack.enter_context(_bank_parts(context, lines, inner))
         bank = _Bank(context, lines, partition, rows, inner, parts, fixed)
         target = bank.declare()
@@ -363,14 +330,6 @@ class _Bank:
         return filled(name, [self.rows.count, *self.counts], sizes)
 
 
-def filled(name: str, counts: Sequence[str | int], sizes: Sequence[int]) -> str:
-    """The first elements of an array along each dimension."""
-    texts = [
-        ":" if str(count) == str(size) else f"0:{count}" for count, size in zip(counts, sizes, strict=True)
-    ]
-    return name if all(text == ":" for text in texts) else f"{name}[{', '.join(texts)}]"
-
-
 def _in_both(atom: Atom, pairs: Sequence[_Operands]) -> bool:
     return any(atom in pair.stationary.atoms for pair in pairs)
 
@@ -420,13 +379,13 @@ def _write_product(bank: _Bank, pair: _Operands, stays: Tile, moves: Tile | None
     context, lines, inner = bank.context, bank.lines, _inner(pair)
     with ExitStack() as stack:
         around = [atom for atom in pair.over if atom != inner]
-        places = bank.fixed | {atom: _enter_loop(context, stack, lines, atom) for atom in around}
+        places = bank.fixed | {atom: enter_loop(context, stack, lines, atom) for atom in around}
         chunk = stack.enter_context(context.rows(lines, inner))
         own: tuple[Atom, ...] = ()
         box: dict[Atom, tuple[str, str | int]] = {}
         if bank.partition is not None and bank.partition in stays.free:
             own = (bank.partition,)
-            box = {bank.partition: (_inner_start(context, bank.partition, bank.rows), bank.rows.count)}
+            box = {bank.partition: (inner_start(context, bank.partition, bank.rows), bank.rows.count)}
         stationary = context.view(stays, chunk, own, box, places)
         if moves is None:
             moving = _load_part(bank, pair, chunk, places)

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from remote.judge.identity.expression import ArrayExpression, ExpressionNode, align_view
+from remote.judge.identity.expression import ArrayExpression, ExpressionNode, Shape, align_view
 from targets.base import UntranslatableError
 from targets.nki.translation.access import (
     Access,
@@ -95,6 +95,7 @@ class Demand:
         self.indices = expression.arrays
         self.inputs, self.stored, self.loops, self.known = inputs, stored, loops, known
         self.activations = activations
+        self._product_depths = _product_depths(expression.nodes)
         self._found: dict[tuple[int, Access], Value] = {}
         self._asked: dict[int, list[Access]] = {}
         self._before: Mapping[int, Sequence[Access]] = {} if before is None else before.accesses
@@ -210,27 +211,27 @@ class Demand:
     def _inner_index(
         self, name: str, size: int, sources: Sequence[tuple[int, Sequence[AxisIndex], int]]
     ) -> AxisIndex:
-        """The loop of a sum: one that runs along that axis of an operand already, to share its tiles."""
+        """The loops of a sum: those that walk that axis of an operand already, to share its tiles."""
         for number, indices, axis in sources:
             kept = {atom for at, index in enumerate(indices) if at != axis for atom, _ in index.terms}
-            for atom in self._running_loops(number, size):
-                if atom in kept:
+            for found in self._running_indices(number, axis, size):
+                if kept & {atom for atom, _ in found.terms}:
                     continue
                 wanted = list(indices)
-                wanted[axis] = AxisIndex(0, ((atom, 1),))
+                wanted[axis] = found
                 if self._was_asked(number, join_axes(self.nodes[number].shape, wanted)):
-                    return wanted[axis]
+                    return found
         return self.loops.index(name, size)
 
-    def _running_loops(self, number: int, size: int) -> list[Atom]:
-        found = dict.fromkeys(
-            atom
-            for at in self._elementwise_sources(number)
-            for access in (*self._before.get(at, ()), *self._asked.get(at, ()))
-            for atom, _ in access.terms
-            if atom.size == size
-        )
-        return sorted(found, key=lambda atom: (not atom.name.startswith("o"), atom.name))
+    def _running_indices(self, number: int, axis: int, size: int) -> list[AxisIndex]:
+        """How an axis of an operation was walked from end to end, by loops of outputs first."""
+        found: dict[AxisIndex, None] = {}
+        for at in self._elementwise_sources(number):
+            for access in dict.fromkeys((*self._before.get(at, ()), *self._asked.get(at, ()))):
+                index = _index_along(access, self.nodes[at].shape, axis)
+                if index is not None and _walks_whole(index, size):
+                    found[index] = None
+        return sorted(found, key=lambda index: [(not a.name.startswith("o"), a.name) for a, _ in index.terms])
 
     def _was_asked(self, number: int, access: Access) -> bool:
         """Whether an operation, or one of which it is a function element by element, was asked for there."""
@@ -259,7 +260,7 @@ class Demand:
             (node.args[0], [*_last(batch, left[:-2]), row, AxisIndex()], len(left) - 1),
             (node.args[1], [*_last(batch, right[:-2]), AxisIndex(), column], len(right) - 2),
         ]
-        inner = self._inner_index(f"k{number}", left[-1], sides)
+        inner = self._inner_index(f"k{self._product_depths[number]}_{left[-1]}", left[-1], sides)
         values = [
             self.value(at, join_axes(shape, [*_last(batch, shape[:-2]), *own]))
             for at, shape, own in zip(node.args, (left, right), ((row, inner), (inner, column)), strict=True)
@@ -386,6 +387,31 @@ class Demand:
             if axis in aligned.axes:
                 own[aligned.axes[axis][0]] = inside
         return Part(self.value(piece, join_axes(shape, own)), tuple(box))
+
+
+def _index_along(access: Access, shape: Shape, axis: int) -> AxisIndex | None:
+    try:
+        return access.split_by_axis(shape)[axis]
+    except (SplitNeededError, UntranslatableError):
+        return None
+
+
+def _walks_whole(index: AxisIndex, size: int) -> bool:
+    """Whether an index takes each place of an axis once, in order."""
+    unit = 1
+    for atom, step in sorted(index.terms, key=lambda term: term[1]):
+        if step != unit:
+            return False
+        unit *= atom.size
+    return index.offset == 0 and bool(index.terms) and unit == size
+
+
+def _product_depths(nodes: Sequence[ExpressionNode]) -> list[int]:
+    """How many products lie below each operation: products as deep as each other may share their loop."""
+    found: list[int] = []
+    for node in nodes:
+        found.append(max((found[at] for at in node.args), default=0) + (node.kind == "matmul"))
+    return found
 
 
 def _even_runs(line: np.ndarray) -> int | None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
-from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.constants import AffineNumbers, find_affine, find_predicate
-from targets.nki.translation.hbm import Run, array_text
 from targets.nki.translation.simplify import COMMUTATIVE
-from targets.nki.translation.stage import Box, Rows, StageContext, Tile
-from targets.nki.translation.text import Lines, product_text, sum_text
+from targets.nki.translation.stage import Rows, StageContext, Tile
+from targets.nki.translation.text import product_text, sum_text
 from targets.nki.translation.values import (
     Binary,
     Load,
@@ -37,8 +33,9 @@ _INVERSE = {
     "equal": "not_equal", "not_equal": "equal",
 }  # fmt: skip
 
-_MAX_LOOPS = 4
-"""Loops that an instruction walks in each partition."""
+_MOST_STEPS = 16
+_LONG_STEP = 256
+"""Steps of a loop, and elements in each, for which single instructions are better than a repeated operand."""
 
 _Step = tuple[str, Tile | float, bool]
 """A function, its number or column, and whether that comes first."""
@@ -80,7 +77,7 @@ def _fill(  # noqa: PLR0917  a maker's arguments, a name, and the instruction
 ) -> Tile:
     """Make a tile by one instruction for each chunk of partitions."""
     lines = context.lines(value)
-    tile = context.new_tile(stem, partition, free, lines, dtype=dtype)
+    tile = context.result_tile(value, stem, partition, free, dtype=dtype)
     with context.rows(lines, partition) as rows:
         lines.add(instruction(context.view(tile, rows, free), Views(context, rows, free)))
     return tile
@@ -93,103 +90,6 @@ def make_number(context: StageContext, value: Value, partition: Atom | None, fre
     return _fill(
         context, "constant", value, partition, free, lambda dst, _: f"nisa.memset(dst={dst}, value={text})"
     )
-
-
-def make_load(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:
-    """Elements of an array in HBM; the same ones in all partitions if the loop there does not move them."""
-    assert isinstance(value, Load)
-    if value.access.backward:
-        return make_turned(context, context.forward_load(value), value.access.backward, partition, free)
-    if (whole := context.whole_runs(value, partition, free)) is not None:
-        tile = context.tile(whole[0], partition)
-        return tile.at(*whole[1:])
-    lines = context.lines(value)
-    free = tuple(sorted(free, key=lambda atom: -value.access.stride(atom)))  # in runs, as they lie in HBM
-    tile = context.new_tile(f"{value.buffer.name}_tile", partition, free, lines, dtype=value.buffer.dtype)
-    write_load(context, value, tile, lines)
-    return tile if value.buffer.dtype == "float32" else _widened(context, value, tile)
-
-
-def make_turned(
-    context: StageContext,
-    value: Value,
-    loops: frozenset[Atom],
-    partition: Atom | None,
-    free: tuple[Atom, ...],
-) -> Tile:
-    """A value with some loops going the other way; an engine reads them backwards."""
-    data = context.tile(value, partition)
-    return turn_tile(context, data, loops, context.lines(value), free)
-
-
-def turn_tile(
-    context: StageContext, data: Tile, loops: frozenset[Atom], lines: Lines, free: tuple[Atom, ...]
-) -> Tile:
-    """A tile's elements in a tile of its own, with some loops going the other way."""
-    if data.partition in loops or context.nest.row in loops or data.places:
-        raise UntranslatableError("rows that are read backwards")
-    tile = context.new_tile("turned_around", data.partition, free, lines)
-    sizes = [context.nest.width(atom) for atom in data.free]
-    strides = [prod(sizes[at + 1 :]) for at in range(len(sizes))]
-    whole = prod(sizes) * data.chunks
-    with context.rows(lines, data.partition) as rows:
-        offset = sum(
-            stride * (size - 1)
-            for atom, stride, size in zip(data.free, strides, sizes, strict=True)
-            if atom in loops
-        )
-        start = sum_text(offset, product_text(rows.chunk or "0", prod(sizes)))
-        by_atom = dict(zip(data.free, strides, strict=True))
-        pairs = "".join(
-            f", [{-by_atom[atom] if atom in loops else by_atom[atom]}, {context.nest.width(atom)}]"
-            for atom in free
-        )
-        source = f"{data.name}.ap([[{whole}, {rows.count}]{pairs}], offset={start})"
-        lines.add(f"nisa.tensor_copy(dst={context.view(tile, rows, free)}, src={source})")
-    return tile
-
-
-def _widened(context: StageContext, value: Load, tile: Tile) -> Tile:
-    """The same elements as float32: all arithmetic is done in it."""
-    lines = context.lines(value)
-    wide = context.new_tile(f"{value.buffer.name}_wide", tile.partition, tile.free, lines)
-    with context.rows(lines, tile.partition) as rows:
-        target, source = (context.view(item, rows, tile.free) for item in (wide, tile))
-        lines.add(f"nisa.tensor_copy(dst={target}, src={source})")
-    return wide
-
-
-def write_load(
-    context: StageContext, load: Load, tile: Tile, lines: Lines, part: tuple[tuple[Atom, int, Atom], ...] = ()
-) -> None:
-    """Load a value into a tile, or into a part of it: by loop the first element, and the part's own loop.
-
-    One transfer walks only a few loops: the outermost of more are loops of the kernel.
-    """
-    boxes: Box = {atom: (str(first), own.size) for atom, first, own in part}
-    owns = {atom: own for atom, _, own in part}
-    with context.rows(lines, tile.partition) as rows, ExitStack() as stack:
-        whole = [atom for atom in tile.free if atom not in owns and atom != context.nest.row]
-        around = whole[: max(0, len(tile.free) - _MAX_LOOPS)]
-        fixed = {atom: context.names.new("i_load") for atom in around}
-        for atom, name in fixed.items():
-            stack.enter_context(lines.loop(name, atom.size))
-        walked = tuple(atom for atom in tile.free if atom not in fixed)
-        runs: list[Run | int] = []
-        if tile.partition is None:
-            runs.append(1)
-        elif tile.partition in load.atoms:
-            runs.append(Run(tile.partition, rows.start, rows.count))
-        else:
-            runs.append(Run(tile.partition, "0", rows.count))
-        runs += [
-            Run(owns[atom], "0", owns[atom].size) if atom in owns else context.run(atom, {})
-            for atom in walked
-        ]
-        runs += [1] if not tile.free else []
-        source = array_text(load.buffer, load.access, runs=runs, fixed={**context.variables, **fixed})
-        target = context.view(tile, rows, walked, boxes, fixed)
-        lines.add(f"nisa.dma_copy(dst={target}, src={source})")
 
 
 def make_table(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:
@@ -289,7 +189,7 @@ def _activate(  # noqa: PLR0917  a maker's arguments, and the function's
     lines = context.lines(value)
     if name != "copy":
         context.busy["scalar"] += context.width(partition, free)
-    tile = context.new_tile(stem or _STEMS.get(name, name), partition, free, lines)
+    tile = context.result_tile(value, stem or _STEMS.get(name, name), partition, free)
     total = _sum_tile(context, value, partition, free)
     with context.rows(lines, partition) as rows:
         views = Views(context, rows, free)
@@ -354,12 +254,20 @@ def make_binary(
         return _activate(context, value, partition, free, "square", context.tile(inner, partition), more)
     steps = _scalar_steps(context, value, partition, free)
     if steps is None and dtype == "float32":
-        found = _three_operands(context, value, partition, free)
+        found = _by_columns(context, value, partition, free) or _three_operands(
+            context, value, partition, free
+        )
         if found is not None:
             return found
     if steps is None:
-        context.busy["vector"] += context.width(partition, free)
         one, two = context.tile(value.left, partition), context.tile(value.right, partition)
+        engines = ("vector", "gpsimd") if dtype == "float32" and free else ("vector",)
+        if context.least_busy(engines, context.width(partition, free)) == "gpsimd":
+            return _fill(
+                context, stem, value, partition, free,
+                lambda dst, views: f"nisa.tensor_tensor(dst={dst}, data1={views.full(one)}, "
+                f"data2={views.full(two)}, op=nl.{value.function}, engine=nisa.engine.gpsimd)",
+            )  # fmt: skip
         return _fill(
             context, stem, value, partition, free,
             lambda dst, views: f"nisa.scalar_tensor_tensor(dst={dst}, data={views.full(one)}, "
@@ -368,7 +276,7 @@ def make_binary(
         )  # fmt: skip
     source, operations = steps
     data = context.tile(source, partition)
-    linear = _as_linear(operations) if dtype == "float32" and free else None
+    linear = _as_linear(context, operations, partition) if dtype == "float32" and free else None
     if linear is not None and context.prefers_scalar(context.width(partition, free)):
         return _activate(context, value, partition, free, "copy", data, linear, stem=stem)
     if linear is None:
@@ -384,17 +292,87 @@ def make_binary(
     return _fill(context, stem, value, partition, free, instruction, dtype=dtype)
 
 
-def _as_linear(operations: Sequence[_Step]) -> dict[str, Tile | float] | None:
+def _as_linear(
+    context: StageContext, operations: Sequence[_Step], partition: Atom | None
+) -> dict[str, Tile | float] | None:
     """The steps as ScalarE's scale and bias; None if they are something else."""
     found: dict[str, Tile | float] = {}
     for name, operand, _ in operations:
         if name == "multiply" and not found:
             found["scale"] = operand
-        elif name == "add" and isinstance(operand, Tile) and "bias" not in found:
-            found["bias"] = operand
+        elif name == "add" and "bias" not in found:
+            found["bias"] = operand if isinstance(operand, Tile) else context.column_of(operand, partition)
         else:
             return None
     return found
+
+
+def _by_columns(
+    context: StageContext, value: Binary, partition: Atom | None, free: tuple[Atom, ...]
+) -> Tile | None:
+    """Functions whose operands vary with the first free loop only: columns, for each of its steps."""
+    if len(free) < 2 or free[0].size > _MOST_STEPS or context.width(None, free[1:]) < _LONG_STEP:
+        return None
+    first, rest = free[0], free[1:]
+    steps: list[tuple[str, Value, bool]] = []
+    source: Value = value
+    while (
+        len(steps) < 2 and isinstance(source, Binary) and (source is value or context.is_absorbable(source))
+    ):
+        step = _column_step(context, source, partition, first)
+        if step is None or (steps and not _pairs(source, value)):
+            break
+        source, steps = step[0], [step[1], *steps]
+    if not any(context.nest.free_atoms(step[1], partition) for step in steps):
+        return None
+    if context.nest.free_atoms(source, partition) != free:
+        return None
+    data = context.tile(source, partition)
+    operands = [
+        (name, one.number if isinstance(one, Number) else context.tile(one, partition), turned)
+        for name, one, turned in steps
+    ]
+    linear = _as_linear(context, operands, partition)
+    by_scalar = linear is not None and context.prefers_scalar(context.width(partition, free))
+    if linear is None:
+        context.busy["vector"] += context.width(partition, free)
+    lines = context.lines(value)
+    tile = context.result_tile(value, _STEMS.get(value.function, "mask"), partition, free)
+    with context.rows(lines, partition) as rows:
+        name = context.names.new("i_free")
+        with lines.loop(name, first.size):
+            target, given = (context.view(item, rows, rest, fixed={first: name}) for item in (tile, data))
+            if linear is not None and by_scalar:
+                texts = "".join(
+                    f", {key}={_column_text(context, one, rows, name)}" for key, one in linear.items()
+                )
+                lines.add(f"nisa.activation(dst={target}, op=nl.copy, data={given}{texts})")
+                return tile
+            texts = "".join(
+                f", op{at}=nl.{function}, operand{at}={_column_text(context, one, rows, name)}"
+                + f", reverse{at}=True" * turned
+                for at, (function, one, turned) in enumerate(operands)
+            )
+            lines.add(f"nisa.tensor_scalar(dst={target}, data={given}{texts})")
+    return tile
+
+
+def _column_step(
+    context: StageContext, value: Binary, partition: Atom | None, loop: Atom
+) -> tuple[Value, tuple[str, Value, bool]] | None:
+    """A function of a value, and one that is a number or has no loops inside a partition but this one."""
+    for scalar, other, turned in ((value.right, value.left, False), (value.left, value.right, True)):
+        if isinstance(other, Number):
+            continue
+        if isinstance(scalar, Number) or set(context.nest.free_atoms(scalar, partition)) <= {loop}:
+            return other, (value.function, scalar, turned and value.function not in COMMUTATIVE)
+    return None
+
+
+def _column_text(context: StageContext, operand: Tile | float, rows: Rows, place: str) -> str:
+    if not isinstance(operand, Tile):
+        return float_text(operand)
+    return context.view(operand, rows, operand.free, dict.fromkeys(operand.free, (place, 1)))
 
 
 def _three_operands(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 
 from remote.judge.identity.expression import ArrayExpression, Shape, strides_of
 from targets.base import UntranslatableError
-from targets.nki.translation import combine, elementwise
+from targets.nki.translation import combine, elementwise, loads, moments
 from targets.nki.translation.access import Atom, AxisIndex, SplitNeededError, join_axes, make_access
 from targets.nki.translation.activations import ActivationFinder
 from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
-from targets.nki.translation.hbm import array_text
+from targets.nki.translation.interleave import interleave_kernel
+from targets.nki.translation.kernel_layout import KernelLayout
 from targets.nki.translation.known import KnownArrays
 from targets.nki.translation.layout import PARTITIONS, Nest, blocker
-from targets.nki.translation.merge import merge_loops, row_groups, split_rows
+from targets.nki.translation.merge import merge_loops, pair_rows, row_groups, row_pairs, split_rows
 from targets.nki.translation.stage import (
     SBUF_BYTES,
     TABLE_READER,
@@ -25,16 +27,20 @@ from targets.nki.translation.stage import (
     Maker,
     StageContext,
     Store,
-    Tile,
 )
-from targets.nki.translation.text import INDENT, Lines, NameTable
+from targets.nki.translation.stores import write_stores
+from targets.nki.translation.text import INDENT, NameTable
+from targets.nki.translation.transposes import make_transposed
 from targets.nki.translation.values import (
     Assembled,
     Binary,
     Buffer,
     Contract,
     Load,
+    Moment,
+    Moments,
     Number,
+    PairedLoad,
     Reduce,
     Scan,
     Select,
@@ -42,9 +48,8 @@ from targets.nki.translation.values import (
     Unary,
     Value,
 )
+from targets.nki.translation.windows import find_windows
 
-_MAX_FREE = 8192
-"""float32 in one tile; longer free loops are walked in parts."""
 _HELD_OPERANDS = (12 * 1024, 2 * 1024, 0)
 """Sizes, in float32 per partition, up to which an operand of a product is held; tried until all fits."""
 _MAX_RESTARTS = 200
@@ -55,8 +60,11 @@ _MAKERS: Mapping[type[Value], Maker] = {
     Assembled: combine.make_assembled,
     Binary: elementwise.make_binary,
     Contract: combine.make_contraction,
-    Load: elementwise.make_load,
+    Load: loads.make_load,
+    Moment: moments.make_moment,
+    Moments: moments.make_moments,
     Number: elementwise.make_number,
+    PairedLoad: loads.make_paired_load,
     Reduce: combine.make_reduction,
     Scan: combine.make_scan,
     Select: elementwise.make_select,
@@ -85,13 +93,37 @@ class _Target:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What a stage writes, the loop on the partitions, and all its loops."""
+
+    stores: Sequence[Store]
+    row: Atom | None
+    atoms: tuple[Atom, ...]
+
+
+def _split_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], row: Atom, inner: int) -> _Layout:
+    """Several rows in each partition."""
+    split, loops, outer = split_rows(stores, atoms, row, inner)
+    return _Layout(split, outer, loops)
+
+
+def _paired_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], pair: tuple[Atom, Atom]) -> _Layout:
+    """Two loops on the partitions."""
+    paired, loops, both = pair_rows(stores, atoms, pair)
+    return _Layout(paired, both, loops)
+
+
 @dataclass
 class KernelWriter:
-    """Writes kernels for one expression; `rows` chooses, by operation, which axis lies on the partitions."""
+    """Writes a kernel for one expression."""
 
     expression: ArrayExpression
     signature: Signature
-    rows: Mapping[int, str | None] = field(default_factory=dict)
+    layout: KernelLayout = field(default_factory=KernelLayout)
+    choices: dict[int, list[str | None]] = field(default_factory=dict)
+    """What may lie on the partitions, by operation; known once the kernel is written."""
+    has_variance: bool = False
 
     def write(self) -> str:
         """Return the kernel's source.
@@ -103,10 +135,11 @@ class KernelWriter:
         self.activations = ActivationFinder(self.expression, self.known)
         self.stored: dict[int, Buffer] = {}
         self.loops = LoopTable()
-        self.choices: dict[int, list[str | None]] = {}
+        self.choices.clear()
         for _ in range(_MAX_RESTARTS):
             try:
-                return self._write_once()
+                source = self._write_once()
+                return interleave_kernel(source, self.layout.ways) or source
             except SplitNeededError as split:
                 self.loops.splits[split.atom] = split.inner
             except StoredNeededError as needed:
@@ -273,38 +306,45 @@ class KernelWriter:
     def _write_nest(self, node: int, stores: Sequence[Store], atoms: Sequence[Atom]) -> list[str]:
         """Write a stage with the chosen loop on the partitions, else with the first that can be written."""
         stores, atoms = merge_loops(stores, atoms)
-        choices: dict[str | None, tuple[Atom | None, int]] = {
-            _name(atom): (atom, 1) for atom in _row_choices(stores, atoms)
-        }
-        grouped: dict[str | None, tuple[Atom | None, int]] = {
-            f"{atom.name} by {inner}": (atom, inner)
-            for atom, _ in choices.values()
-            if atom is not None
-            for inner in row_groups(stores, atom)
-        }
-        self.choices[node] = [*grouped, *choices]
-        choices = {**choices, **grouped}
-        wanted = [self.rows[node]] if self.rows.get(node, "") in choices else list(choices)
+        choices = self._layout_choices(stores, atoms)
+        self.choices[node] = [*choices]
+        rows = self.layout.rows
+        wanted = [rows[node]] if rows.get(node, "") in choices else list(choices)
         failures: list[Exception] = []
         for name in wanted:
             try:
-                return self._write_grouped(stores, *choices[name], atoms)
+                return self._write_layout(choices[name]())
             except (UntranslatableError, StoredNeededError) as failure:
                 failures.append(failure)
         needed = [failure for failure in failures if isinstance(failure, StoredNeededError)]
         unstored = [failure for failure in needed if failure.node not in self.stored and failure.node != node]
         raise (unstored or failures)[0]
 
-    def _write_grouped(
-        self, stores: Sequence[Store], row: Atom | None, inner: int, atoms: tuple[Atom, ...]
-    ) -> list[str]:
-        """Write a layout with several rows in each partition."""
-        if row is None or inner == 1:
-            return self._write_layout(stores, row, atoms)
-        split, loops, outer = split_rows(stores, atoms, row, inner)
-        return self._write_layout(split, outer, loops)
+    def _layout_choices(
+        self, stores: Sequence[Store], atoms: tuple[Atom, ...]
+    ) -> dict[str | None, Callable[[], _Layout]]:
+        """The layouts of a stage by name, the likely best first, each as a function that makes it."""
+        rows = _row_choices(stores, atoms)
+        alone: dict[str | None, Callable[[], _Layout]] = {
+            _name(atom): partial(_Layout, stores, atom, atoms) for atom in rows
+        }
+        grouped: dict[str | None, Callable[[], _Layout]] = {
+            f"{atom.name} by {inner}": partial(_split_layout, stores, atoms, atom, inner)
+            for atom in rows
+            if atom is not None
+            for inner in row_groups(stores, atom)
+        }
+        paired: dict[str | None, Callable[[], _Layout]] = {
+            f"{pair[0].name} and {pair[1].name}": partial(_paired_layout, stores, atoms, pair)
+            for pair in row_pairs(stores, atoms)
+        }
+        return {**paired, **grouped, **alone}
 
-    def _write_layout(self, stores: Sequence[Store], row: Atom | None, atoms: tuple[Atom, ...]) -> list[str]:
+    def _write_layout(self, layout: _Layout) -> list[str]:
+        stores, row, atoms = layout.stores, layout.row, layout.atoms
+        measured = moments.use_moments(stores)
+        self.has_variance |= measured is not None
+        stores = measured if measured is not None and self.layout.has_moments else stores
         if row is not None and not all(row in store.access.atoms for store in stores):
             raise UntranslatableError("results that do not share the loop on the partitions")
         values = [store.value for store in stores]
@@ -314,8 +354,10 @@ class KernelWriter:
         outer = tuple(atom for atom in atoms if atom != row and _is_batch(values, atom))
         if bound & {*outer}:
             raise UntranslatableError("a loop of independent products that is also walked inside")
-        nest = Nest(_limit_free(outer, row, atoms, bound), row, atoms)
+        nest = Nest(_limit_free(outer, row, atoms, bound, longest=self.layout.tile_length), row, atoms)
         used = 0
+        walked = frozenset({*nest.outer, *([row] if row else [])})
+        windows = find_windows(values, walked)
         for max_held in _HELD_OPERANDS:
             names, tables = deepcopy((self.names, self.tables))
             context = StageContext(
@@ -323,16 +365,13 @@ class KernelWriter:
                 names=names,
                 tables=tables,
                 makers=_MAKERS,
-                transpose=combine.make_transposed,
+                transpose=make_transposed,
                 uses=_count_uses(values),
                 sums={i.value: i for i in items if isinstance(i, Reduce) and i.function == "add"},
+                windows=windows,
                 max_held=max_held,
             )
-            for group in _interleaved(stores):
-                if len(group) == 1:
-                    _write_store(context, group[0])
-                else:
-                    _write_interleaved(context, group)
+            write_stores(context, stores)
             used = context.used_bytes
             if used <= SBUF_BYTES:
                 self.names, self.tables = names, tables
@@ -393,119 +432,22 @@ def _is_batch(values: Sequence[Value], atom: Atom) -> bool:
 
 
 def _limit_free(
-    outer: tuple[Atom, ...], row: Atom | None, atoms: Sequence[Atom], bound: frozenset[Atom]
+    outer: tuple[Atom, ...], row: Atom | None, atoms: Sequence[Atom], bound: frozenset[Atom], *, longest: int
 ) -> tuple[Atom, ...]:
     """Move free loops outside until a tile is not too long; loops that are summed over stay inside."""
     found = [*outer]
     inside = [atom for atom in atoms if atom != row and atom not in found]
     movable = [atom for atom in inside if atom not in bound]
-    while prod(atom.size for atom in inside) > _MAX_FREE and movable:
+    while prod(atom.size for atom in inside) > longest and movable:
         first = movable.pop(0)
         if len(inside) > 1:
             found.append(first)
             inside.remove(first)
             continue
-        divisor = max(part for part in range(1, _MAX_FREE + 1) if first.size % part == 0)
+        divisor = max(part for part in range(1, longest + 1) if first.size % part == 0)
         if divisor > 1:
             raise SplitNeededError(first, divisor)
     return tuple(atom for atom in atoms if atom in found)
-
-
-def _write_store(context: StageContext, store: Store) -> None:
-    nest = context.nest
-    tile = context.tile(store.value, nest.row)
-    atoms = store.access.atoms
-    level = max([nest.level(store.value), *(at + 1 for at, atom in enumerate(nest.outer) if atom in atoms)])
-    if nest.row is not None and nest.row_tiles > 1:
-        level = len(nest.outer) + 1
-    lines = context.levels[level]
-    tile = _turned_for_store(context, store, tile)
-    inside = [atom for atom in atoms if atom != tile.partition]
-    free = tuple(sorted((a for a in inside if a == nest.row or a not in nest.outer), key=nest.rank))
-    if tile.partition is None or tile.partition == nest.row:
-        free = tuple(atom for atom in free if atom != nest.row)
-    if store.access.backward:
-        turned = elementwise.turn_tile(context, tile, store.access.backward & {*tile.free}, lines, free)
-        tile, store = turned, replace(store, access=store.access.turned())
-    if store.buffer.dtype != "float32" or not _lies_as_stored(store, tile, free):
-        free = tuple(sorted(free, key=lambda atom: -store.access.stride(atom)))
-        tile = _rewritten(context, store, tile, lines, free)
-    with context.rows(lines, tile.partition) as rows:
-        whole = Tile(tile.name, tile.partition, free, tile.chunks)
-        target = array_text(
-            store.buffer, store.access, runs=context.runs(whole, rows, {}), fixed=context.variables
-        )
-        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, free)})")
-
-
-def _interleaved(stores: Sequence[Store]) -> list[list[Store]]:
-    """The stores in groups: those that together write whole runs, every n-th element each."""
-    groups: dict[object, list[Store]] = {}
-    for at, store in enumerate(stores):
-        step = min((stride for _, stride in store.access.terms), default=1)
-        is_part = step > 1 and store.buffer.dtype == "float32" and not store.access.backward
-        is_even = all(stride % step == 0 for _, stride in store.access.terms)
-        key = (store.buffer, store.access.terms, store.access.offset // step) if is_part and is_even else at
-        groups.setdefault(key, []).append(store)
-    found: list[list[Store]] = []
-    for group in groups.values():
-        step = min((stride for _, stride in group[0].access.terms), default=1)
-        is_whole = {store.access.offset % step for store in group} == {*range(step)}
-        found += [group] if is_whole and len(group) == step else [[store] for store in group]
-    return found
-
-
-def _write_interleaved(context: StageContext, group: Sequence[Store]) -> None:
-    """Put the results of some stores side by side in one tile, and write that."""
-    nest, terms = context.nest, group[0].access.terms
-    step = len(group)
-    between = Atom(f"n{step}", step)
-    tiles = [context.tile(store.value, nest.row) for store in group]
-    if nest.row is not None and group[0].access.stride(nest.row) == step:
-        raise UntranslatableError("interleaved results of which each partition has one element")
-    loops = [atom for atom, _ in terms if atom != nest.row and atom not in nest.outer]
-    free = (*sorted(loops, key=lambda atom: -group[0].access.stride(atom)), between)
-    level = max(nest.level(store.value) for store in group)
-    lines = context.levels[-1 if any(atom in nest.outer or atom == nest.row for atom, _ in terms) else level]
-    joint = context.new_tile("result", nest.row, free, lines)
-    with context.rows(lines, nest.row) as rows:
-        for store, tile in zip(group, tiles, strict=True):
-            target = context.view(joint, rows, free[:-1], fixed={between: str(store.access.offset % step)})
-            source = context.view(tile, rows, free[:-1])
-            lines.add(f"nisa.tensor_copy(dst={target}, src={source})")
-        offset = group[0].access.offset // step * step
-        access = make_access(offset, [*terms, (between, 1)])
-        target = array_text(
-            group[0].buffer, access, runs=context.runs(joint, rows, {}), fixed=context.variables
-        )
-        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(joint, rows, free)})")
-
-
-def _lies_as_stored(store: Store, tile: Tile, free: Sequence[Atom]) -> bool:
-    """Whether a tile has the elements of a store in the order in which they lie in HBM."""
-    strides = [store.access.stride(atom) for atom in free]
-    is_column = not free and not tile.free
-    return not tile.places and (is_column or (tile.free == tuple(free) and strides == sorted(strides)[::-1]))
-
-
-def _rewritten(context: StageContext, store: Store, tile: Tile, lines: Lines, free: tuple[Atom, ...]) -> Tile:
-    """The tile's elements in the order and type of the array that they are written to."""
-    result = context.new_tile("result", tile.partition, free, lines, dtype=store.buffer.dtype)
-    with context.rows(lines, tile.partition) as rows:
-        target, source = (context.view(item, rows, free) for item in (result, tile))
-        lines.add(f"nisa.tensor_copy(dst={target}, src={source})")
-    return result
-
-
-def _turned_for_store(context: StageContext, store: Store, tile: Tile) -> Tile:
-    """The tile as it is, or transposed if its partitions would be written element by element."""
-    wide = [atom for atom in tile.free if store.access.stride(atom) > 1]
-    if tile.partition is None or store.access.stride(tile.partition) != 1 or not wide:
-        return tile
-    if store.value not in {held for held, _ in context.tiles} or tile.partition not in store.value.atoms:
-        return tile
-    widest = max(wide, key=lambda atom: atom.size)
-    return context.transpose(context, store.value, widest, context.nest.free_atoms(store.value, widest))
 
 
 def _join_levels(context: StageContext) -> list[str]:

@@ -17,6 +17,7 @@ from targets.nki.translation.values import (
     Assembled,
     Contract,
     Load,
+    Moments,
     Reduce,
     Scan,
     Value,
@@ -84,7 +85,7 @@ def blocker(value: Value, partition: Atom | None) -> Value | None:
         return None
     if isinstance(value, Contract):
         return None if partition in value.atoms else value
-    if isinstance(value, Reduce | Scan) and partition not in value.atoms:
+    if isinstance(value, Reduce | Scan | Moments) and partition not in value.atoms:
         return value
     if isinstance(value, Scan) and value.along == partition:
         return value

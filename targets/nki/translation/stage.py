@@ -17,8 +17,9 @@ from targets.nki.translation.access import Access, Atom, make_access
 from targets.nki.translation.demand import StoredNeededError
 from targets.nki.translation.hbm import Run
 from targets.nki.translation.layout import PARTITIONS, Nest, blocker, is_scattered
-from targets.nki.translation.text import Lines, NameTable, sum_text
-from targets.nki.translation.values import Array, Buffer, Load, Reduce, Scan, Value
+from targets.nki.translation.text import Lines, NameTable, product_text, slice_text, sum_text
+from targets.nki.translation.values import Array, Buffer, Load, Number, Reduce, Scan, Value
+from targets.nki.translation.windows import Window
 
 Box = Mapping[Atom, tuple[str, str | int]]
 """Parts of free loops that an instruction works on: by loop the start (text) and the count."""
@@ -32,6 +33,9 @@ _MOST_VALUES = 4096
 """Different numbers in an array up to which their places are written instead."""
 _MOST_REPEATS = 64
 """How often a block of known numbers may be repeated to be written once."""
+
+_COSTS = {"vector": 1, "scalar": 1, "gpsimd": 3}
+"""What an element costs, relative to each other."""
 
 SBUF_BYTES = 176 * 1024
 """Bytes of a partition that a stage's tiles may take, less than there are: loops overlap."""
@@ -56,6 +60,8 @@ class Tile:
     chunks: int
     places: tuple[tuple[Atom, int], ...] = ()
     """Loops of the tile of which only one element is meant; they are no free loops of the value."""
+    windows: tuple[tuple[Atom, int, int], ...] = ()
+    """Free loops that walk a part of the tile's dimension: the first place and the step."""
 
     def at(self, loop: Atom, place: int) -> Tile:
         """Return the elements at one place of a free loop."""
@@ -82,12 +88,17 @@ class StageContext:
     transpose: Maker
     uses: Counter[Value]
     sums: Mapping[Value, Reduce]
+    windows: Mapping[Value, Window]
+    """Loads that are parts of larger ones."""
     max_held: int
     """float32 per partition of the largest operand of a product that is loaded as a whole."""
     loads: dict[tuple[Buffer, Access], Load] = field(default_factory=dict)
     tiles: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
     levels: list[Lines] = field(default_factory=list)
     used_bytes: int = 0
+    numbers: dict[float, Number] = field(default_factory=dict)
+    set_aside: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
+    """Parts of larger tiles that values are to be written to."""
     busy: Counter[str] = field(default_factory=Counter)
     """Elements in each partition that VectorE and ScalarE work on."""
 
@@ -108,6 +119,23 @@ class StageContext:
         return self.tiles[key]
 
     def _make(self, value: Value, partition: Atom | None) -> Tile:
+        window = self.windows.get(value)
+        if window is not None and (partition is None or partition in window.hull.common):
+            return self._part_of_hull(window, partition)
+        return self._make_whole(value, partition)
+
+    def _part_of_hull(self, window: Window, partition: Atom | None) -> Tile:
+        """A window, as a part of the tile that holds all of them."""
+        tile = self.tile(window.hull.value, partition)
+        names = {span: atom for span, atom, _, _ in window.axes}
+        return replace(
+            tile,
+            free=tuple(names.get(atom) or atom for atom in tile.free),
+            places=tuple((span, start) for span, atom, start, _ in window.axes if atom is None),
+            windows=tuple((atom, start, step) for _, atom, start, step in window.axes if atom is not None),
+        )
+
+    def _make_whole(self, value: Value, partition: Atom | None) -> Tile:
         free = self.nest.free_atoms(value, partition)
         row = self.nest.row
         along = value.bound | ({value.along} if isinstance(value, Scan) else frozenset())
@@ -151,11 +179,35 @@ class StageContext:
         """Whether the instruction that uses a value may compute it on the way: no tile holds it yet."""
         return not any(held == value for held, _ in self.tiles)
 
+    def column_of(self, number: float, partition: Atom | None) -> Tile:
+        """A column of one number, made once; biases of ScalarE are columns."""
+        held = self.numbers.setdefault(number, Number(-1, number))
+        return self.tile(held, partition)
+
     def prefers_scalar(self, width: int) -> bool:
         """Book work of this many elements in each partition; return whether ScalarE has less to do so far."""
-        is_scalar = self.busy["scalar"] + width <= self.busy["vector"]
-        self.busy["scalar" if is_scalar else "vector"] += width
-        return is_scalar
+        return self.least_busy(("vector", "scalar"), width) == "scalar"
+
+    def least_busy(self, engines: Sequence[str], width: int) -> str:
+        """Book work of this many elements in each partition on the engine with the least so far."""
+        found = min(reversed(engines), key=lambda engine: self.busy[engine] + width * _COSTS[engine])
+        self.busy[found] += width * _COSTS[found]
+        return found
+
+    def result_tile(
+        self,
+        value: Value,
+        stem: str,
+        partition: Atom | None,
+        free: Sequence[Atom],
+        *,
+        dtype: str = "float32",
+    ) -> Tile:
+        """Declare the tile of a value, or return the part of a larger tile that was set aside for it."""
+        held = self.set_aside.get((value, partition))
+        if held is not None and dtype == "float32" and held.free == tuple(free):
+            return held
+        return self.new_tile(stem, partition, free, self.lines(value), dtype)
 
     def width(self, partition: Atom | None, free: Sequence[Atom]) -> int:
         """How many elements of a value each partition has."""
@@ -268,7 +320,7 @@ class StageContext:
         height = self.height(tile.partition)
         texts = [":" if str(rows.count) == str(height) else f"0:{rows.count}"]
         texts += [rows.chunk or "0"] if tile.chunks > 1 else []
-        texts += [fixed[atom] if atom in fixed else self._free_text(atom, boxes) for atom in tile.free]
+        texts += [self._place_text(tile, atom, boxes, fixed) for atom in tile.free]
         texts += [":"] if not tile.free else []
         own = [atom for atom in tile.free if atom not in fixed]
         name = tile.name if all(text == ":" for text in texts) else f"{tile.name}[{', '.join(texts)}]"
@@ -277,6 +329,16 @@ class StageContext:
             name += f".permute({[0, *(1 + own.index(atom) for atom in wanted)]})"
             own = wanted
         return self._repeated(name, own, free, boxes, has_unit=not tile.free)
+
+    def _place_text(self, tile: Tile, atom: Atom, boxes: Box, fixed: Mapping[Atom, str]) -> str:
+        window = next((one for one in tile.windows if one[0] == atom), None)
+        if window is None:
+            return fixed[atom] if atom in fixed else self._free_text(atom, boxes)
+        _, first, step = window
+        if atom in fixed:
+            return sum_text(product_text(fixed[atom], step), first)
+        start, count = boxes.get(atom, ("0", atom.size))
+        return slice_text(sum_text(product_text(start, step), first), count, -1, step)
 
     def _free_text(self, atom: Atom, boxes: Box) -> str:
         if atom in boxes:

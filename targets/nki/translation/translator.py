@@ -14,13 +14,12 @@ from remote.judge.identity.expression import (
 from seeds.spec import ProblemSpec
 from targets.base import UntranslatableError
 from targets.nki.translation.kernel import RESERVED, KernelWriter, Signature
+from targets.nki.translation.kernel_layout import KernelLayout
 from targets.nki.translation.simplify import ACTIVATIONS
 from targets.nki.translation.values import Buffer
 
 _LONGEST = 20
 """How many times the instructions of the shortest layout another one may have; tracing takes as long."""
-_LAYOUTS = 5
-"""Layouts that are written for each loop nest."""
 
 
 def write_kernels(spec: ProblemSpec, size: str, formula: bytes) -> list[str]:
@@ -29,24 +28,36 @@ def write_kernels(spec: ProblemSpec, size: str, formula: bytes) -> list[str]:
     Raises:
         UntranslatableError: there is no translation; the message names what is in the way.
     """
+    return [source for source, _ in write_variants(spec, size, formula)]
+
+
+def write_variants(
+    spec: ProblemSpec, size: str, formula: bytes, near: str | None = None
+) -> list[tuple[str, str]]:
+    """Return kernels, each with the name of its layout: the usual ones, or those that differ little from one.
+
+    Raises:
+        UntranslatableError: there is no translation; the message names what is in the way.
+    """
     expression = _load(spec, size, formula)
     signature = _signature(spec, size)
-    writer = KernelWriter(expression, signature)
-    found = [writer.write()]
-    for node, rows in writer.choices.items():
-        for row in rows[:_LAYOUTS]:
-            try:
-                found.append(KernelWriter(expression, signature, rows={node: row}).write())
-            except UntranslatableError:
-                continue  # this layout does not fit; others do
+    layout = KernelLayout() if near is None else KernelLayout.from_name(near)
+    writer = KernelWriter(expression, signature, layout)
+    found = {writer.write(): layout.name}
+    for other in layout.neighbours(writer.choices, has_variance=writer.has_variance, is_first=near is None):
+        try:
+            found.setdefault(KernelWriter(expression, signature, other).write(), other.name)
+        except UntranslatableError:
+            continue  # this layout does not fit; others do
     counts = {source: _count_instructions(source) for source in found}
-    return [source for source, count in counts.items() if count <= _LONGEST * min(counts.values())]
+    most = _LONGEST * min(counts.values())
+    return [(source, name) for source, name in found.items() if counts[source] <= most]
 
 
 def _count_instructions(source: str) -> int:
     """How many instructions a kernel runs, counting all iterations of its loops."""
     total, loops = 0, list[tuple[int, int]]()
-    for line in source.splitlines():
+    for line in source.splitlines():  # loops of a kernel count to numbers
         depth = len(line) - len(line.lstrip())
         loops = [loop for loop in loops if loop[0] < depth]
         words = line.strip()

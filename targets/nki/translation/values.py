@@ -89,6 +89,20 @@ class Load(Value):
 
 
 @dataclass(frozen=True, eq=False)
+class PairedLoad(Value):
+    """A load over two loops that are one on the partitions, though the array does not lie that way."""
+
+    load: Load
+    outer: Atom
+    inner: Atom
+    both: Atom
+
+    @cached_property
+    def atoms(self) -> frozenset[Atom]:
+        return self.load.atoms - {self.outer, self.inner} | {self.both}
+
+
+@dataclass(frozen=True, eq=False)
 class Unary(Value):
     """A function of one value."""
 
@@ -141,6 +155,34 @@ class Reduce(Value):
     @property
     def bound(self) -> frozenset[Atom]:
         return frozenset(self.over)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments(Value):
+    """Mean and variance of a value over loops."""
+
+    value: Value
+    over: tuple[Atom, ...]
+
+    @property
+    def operands(self) -> Sequence[Value]:
+        return (self.value,)
+
+    @property
+    def bound(self) -> frozenset[Atom]:
+        return frozenset(self.over)
+
+
+@dataclass(frozen=True, eq=False)
+class Moment(Value):
+    """The mean, place 0, or the variance, place 1."""
+
+    moments: Moments
+    place: int
+
+    @property
+    def operands(self) -> Sequence[Value]:
+        return (self.moments,)
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,9 +63,17 @@ def test_constants_that_differ_stay_different(one, other):
 
 
 def test_a_constant_without_a_name_is_the_float_that_it_is():
-    found = recognise_constant(1.2345678e3)
+    found = recognise_constant(0.6513215599)
     assert not found.named
-    assert found.fraction == Fraction(float(np.float32(1.2345678e3)))
+    assert found.fraction == Fraction(float(np.float32(0.6513215599)))
+
+
+@given(st.floats(1e-6, 1.0))
+def test_an_inverse_without_a_name_is_the_inverse_of_what_the_number_is(number):
+    """So a division by it and a product with its folded inverse are the same."""
+    found, inverse = recognise_constant(number), recognise_constant(1.0 / number)
+    if not found.named and not inverse.named:
+        assert found.fraction * inverse.fraction == 1
 
 
 @given(st.integers(1, 99999), st.integers(-12, 12))

@@ -1,0 +1,167 @@
+"""Tiles of elements that are loaded from HBM: as they lie, backwards, or over two loops of the partitions."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from math import prod
+
+from targets.base import UntranslatableError
+from targets.nki.translation.access import Atom, make_access
+from targets.nki.translation.hbm import Run, array_text
+from targets.nki.translation.layout import PARTITIONS
+from targets.nki.translation.stage import Box, Rows, StageContext, Tile
+from targets.nki.translation.text import Lines, product_text, sum_text
+from targets.nki.translation.values import Load, PairedLoad, Value
+
+_MAX_LOOPS = 4
+"""Loops that an instruction walks in each partition."""
+
+
+def make_load(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:
+    """Elements of an array in HBM; the same ones in all partitions if the loop there does not move them."""
+    assert isinstance(value, Load)
+    if value.access.backward:
+        return make_turned(context, context.forward_load(value), value.access.backward, partition, free)
+    if (whole := context.whole_runs(value, partition, free)) is not None:
+        tile = context.tile(whole[0], partition)
+        return tile.at(*whole[1:])
+    lines = context.lines(value)
+    free = tuple(sorted(free, key=lambda atom: -value.access.stride(atom)))  # in runs, as they lie in HBM
+    tile = context.new_tile(f"{value.buffer.name}_tile", partition, free, lines, dtype=value.buffer.dtype)
+    write_load(context, value, tile, lines)
+    return tile if value.buffer.dtype == "float32" else _widened(context, value, tile)
+
+
+def make_paired_load(
+    context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
+) -> Tile:
+    """A load over two loops that are one on the partitions: a transfer for each step of the outer loop."""
+    assert isinstance(value, PairedLoad)
+    if partition != value.both or value.load.buffer.dtype != "float32":
+        raise UntranslatableError("loops that share the partitions, and are not on them")
+    load, inner, lines = value.load, value.inner, context.lines(value)
+    free = tuple(sorted(free, key=lambda atom: -load.access.stride(atom)))
+    tile = context.new_tile(f"{load.buffer.name}_tile", partition, free, lines)
+    with context.rows(lines, partition) as rows:
+        step, count = context.names.new("i_step"), context.nest.row_tile // inner.size
+        with lines.loop(step, count):
+            runs: list[Run | int] = [Run(inner, "0", inner.size), *(context.run(atom, {}) for atom in free)]
+            runs += [1] if not free else []
+            first = sum_text(product_text("i_row", count), step) if context.nest.row_tiles > 1 else step
+            fixed = {**context.variables, value.outer: first}
+            source = array_text(load.buffer, load.access, runs=runs, fixed=fixed)
+            start = f"{step} * {inner.size}"
+            whole = context.view(tile, rows, free)
+            target = f"{whole}[{start} : {start} + {inner.size}]"
+            lines.add(f"nisa.dma_copy(dst={target}, src={source})")
+    return tile
+
+
+def make_turned(
+    context: StageContext,
+    value: Value,
+    loops: frozenset[Atom],
+    partition: Atom | None,
+    free: tuple[Atom, ...],
+) -> Tile:
+    """A value with some loops going the other way; an engine reads them backwards."""
+    data = context.tile(value, partition)
+    return turn_tile(context, data, loops, context.lines(value), free)
+
+
+def turn_tile(
+    context: StageContext, data: Tile, loops: frozenset[Atom], lines: Lines, free: tuple[Atom, ...]
+) -> Tile:
+    """A tile's elements in a tile of its own, with some loops going the other way."""
+    if data.partition in loops or context.nest.row in loops or data.places:
+        raise UntranslatableError("rows that are read backwards")
+    tile = context.new_tile("turned_around", data.partition, free, lines)
+    sizes = [context.nest.width(atom) for atom in data.free]
+    strides = [prod(sizes[at + 1 :]) for at in range(len(sizes))]
+    whole = prod(sizes) * data.chunks
+    with context.rows(lines, data.partition) as rows:
+        offset = sum(
+            stride * (size - 1)
+            for atom, stride, size in zip(data.free, strides, sizes, strict=True)
+            if atom in loops
+        )
+        start = sum_text(offset, product_text(rows.chunk or "0", prod(sizes)))
+        by_atom = dict(zip(data.free, strides, strict=True))
+        pairs = "".join(
+            f", [{-by_atom[atom] if atom in loops else by_atom[atom]}, {context.nest.width(atom)}]"
+            for atom in free
+        )
+        source = f"{data.name}.ap([[{whole}, {rows.count}]{pairs}], offset={start})"
+        lines.add(f"nisa.tensor_copy(dst={context.view(tile, rows, free)}, src={source})")
+    return tile
+
+
+def _widened(context: StageContext, value: Load, tile: Tile) -> Tile:
+    """The same elements as float32: all arithmetic is done in it."""
+    lines = context.lines(value)
+    wide = context.new_tile(f"{value.buffer.name}_wide", tile.partition, tile.free, lines)
+    with context.rows(lines, tile.partition) as rows:
+        target, source = (context.view(item, rows, tile.free) for item in (wide, tile))
+        lines.add(f"nisa.tensor_copy(dst={target}, src={source})")
+    return wide
+
+
+def write_load(
+    context: StageContext, load: Load, tile: Tile, lines: Lines, part: tuple[tuple[Atom, int, Atom], ...] = ()
+) -> None:
+    """Load a value into a tile, or into a part of it: by loop the first element, and the part's own loop.
+
+    One transfer walks only a few loops: the outermost of more are loops of the kernel.
+    """
+    if context.nest.chunks(tile.partition) == 1:
+        with context.rows(lines, tile.partition) as rows:
+            _write_transfer(context, load, tile, lines, part, rows)
+        return
+    assert tile.partition is not None
+    full, rest = divmod(tile.partition.size, PARTITIONS)
+    chunk = Atom(f"{tile.partition.name}_chunk", full)
+    step = PARTITIONS * load.access.stride(tile.partition)
+    whole = replace(load, access=make_access(load.access.offset, [*load.access.terms, (chunk, step)]))
+    chunks = Rows(PARTITIONS, f"0:{full}", "0")
+    _write_transfer(context, whole, tile, lines, part, chunks, (Run(chunk, "0", full),))
+    if rest:
+        last = Rows(rest, str(full), str(full * PARTITIONS))
+        _write_transfer(context, load, tile, lines, part, last)
+
+
+def _write_transfer(  # noqa: PLR0917  what a load is, and the rows that one transfer takes
+    context: StageContext,
+    load: Load,
+    tile: Tile,
+    lines: Lines,
+    part: tuple[tuple[Atom, int, Atom], ...],
+    rows: Rows,
+    chunks: tuple[Run, ...] = (),
+) -> None:
+    """One transfer, and loops around it if it would walk too many."""
+    boxes: Box = {atom: (str(first), own.size) for atom, first, own in part}
+    owns = {atom: own for atom, _, own in part}
+    with ExitStack() as stack:
+        whole = [atom for atom in tile.free if atom not in owns and atom != context.nest.row]
+        around = whole[: max(0, len(tile.free) + len(chunks) - _MAX_LOOPS)]
+        fixed = {atom: context.names.new("i_load") for atom in around}
+        for atom, name in fixed.items():
+            stack.enter_context(lines.loop(name, atom.size))
+        walked = tuple(atom for atom in tile.free if atom not in fixed)
+        runs: list[Run | int] = []
+        if tile.partition is None:
+            runs.append(1)
+        elif tile.partition in load.atoms:
+            runs.append(Run(tile.partition, rows.start, rows.count))
+        else:
+            runs.append(Run(tile.partition, "0", rows.count))
+        runs += chunks
+        runs += [
+            Run(owns[atom], "0", owns[atom].size) if atom in owns else context.run(atom, {})
+            for atom in walked
+        ]
+        runs += [1] if not tile.free else []
+        source = array_text(load.buffer, load.access, runs=runs, fixed={**context.variables, **fixed})
+        target = context.view(tile, rows, walked, boxes, fixed)
+        lines.add(f"nisa.dma_copy(dst={target}, src={source})")
