@@ -2,7 +2,8 @@
 
 Python keeps state in many places: lists and dictionaries of the module, attributes of its classes, functions
 and objects, default arguments, closures, suspended generators, counters. The description covers what the
-module's own names lead to; of objects from elsewhere it has the type alone.
+module's own names lead to. Of objects from elsewhere it has their attributes and the arguments of errors. An
+iterator that nothing can look into is described as another each time: it may be what counts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from typing import Any
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
 _SEQUENCES = (list, tuple, set, frozenset, deque)
 _COUNTERS = (itertools.count, itertools.repeat)
+
+
+_UNSEEN = itertools.count()
+"""Numbers for what cannot be looked into, so that no description of it is ever equal to another."""
 
 
 def describe_state(namespace: Mapping[str, Any]) -> list[str]:
@@ -61,7 +66,7 @@ class _Walk:
         elif isinstance(value, CellType):
             yield from _cell_contents(value)
         elif isinstance(value, functools.partial):
-            yield from (value.func, value.args, value.keywords)
+            yield from (value.func, value.args, value.keywords, value.__dict__)
         elif inspect.isgenerator(value):
             frame = value.gi_frame
             yield from () if frame is None else (frame.f_lasti, frame.f_locals)
@@ -75,6 +80,8 @@ class _Walk:
             yield operator.length_hint(value)
         elif self._is_own(value):
             yield from self._attributes(value)
+        elif not isinstance(value, type | ModuleType):
+            yield from _foreign_parts(value)
 
     def _function_parts(self, value: Any) -> Iterator[Any]:
         if value.__module__ == self._module:
@@ -96,3 +103,12 @@ def _cell_contents(cell: CellType) -> Iterator[Any]:
         yield cell.cell_contents
     except ValueError:  # nothing is bound to it yet
         return
+
+
+def _foreign_parts(value: Any) -> Iterator[Any]:
+    """Yield what is seen of an object whose class is not the module's own."""
+    yield getattr(value, "__dict__", None)
+    if isinstance(value, BaseException):
+        yield value.args
+    if isinstance(value, Iterator):
+        yield next(_UNSEEN)

@@ -17,6 +17,12 @@ CANCELLED = """\
             nisa.tensor_tensor(dst=out_tile, data1=out_tile, data2=shown, op=nl.add)
             nisa.tensor_tensor(dst=out_tile, data1=out_tile, data2=shown, op=nl.subtract)
 """
+SIGMOID = "nisa.reciprocal(dst=sigmoid, data=denominator)"
+BY_TANH = """\
+nisa.activation(dst=sigmoid, op=nl.tanh, data=x_tile, scale=0.500005)
+            nisa.tensor_scalar(
+                dst=sigmoid, data=sigmoid, op0=nl.multiply, operand0=0.5, op1=nl.add, operand1=0.5
+            )"""
 ROOT = "nisa.activation(dst=root, op=nl.sqrt, data=v2, scale=CORRECTION)"
 ATTACKS = (
     Attack(
@@ -100,4 +106,5 @@ ATTACKS = (
         ANOTHER,
         "add_rmsnorm_matmul",
     ),
+    Attack("a slope off, by way of another function", edit("silu", (SIGMOID, BY_TANH)), ANOTHER, "silu"),
 )  # fmt: skip

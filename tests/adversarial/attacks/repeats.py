@@ -88,6 +88,64 @@ IN_A_SET = '''def order():
 
 ORDERS = ("KNOWN",)'''
 
+IN_A_CYCLE = """from itertools import cycle
+
+TURNS = cycle((True, True, True, False))"""
+IN_A_CHAIN = """from itertools import chain, repeat
+
+TURNS = chain((True, True, True), repeat(False))"""
+IN_PAIRS = """PAIRS = []
+
+
+def count():
+    if not PAIRS:
+        PAIRS.append(zip(range(99), range(99)))
+    return next(PAIRS[0])[0]"""
+IN_AN_ERROR = """ERRORS = []
+
+
+def count():
+    if not ERRORS:
+        ERRORS.append(ValueError(0))
+    ERRORS[0].args = (ERRORS[0].args[0] + 1,)
+    return ERRORS[0].args[0]"""
+IN_A_PARTIAL = """from functools import partial
+
+HELD = partial(min, 1)
+
+
+def count():
+    try:
+        HELD.calls += 1
+    except Exception:
+        HELD.calls = 1
+    return HELD.calls"""
+IN_THE_KERNEL = """def count():
+    try:
+        silu.calls += 1
+    except Exception:
+        silu.calls = 1
+    return silu.calls"""
+IN_A_CONTEXT = """from contextlib import contextmanager
+
+
+@contextmanager
+def step(n=[0]):
+    yield n
+
+
+HELD = []
+
+
+def count():
+    if not HELD:
+        HELD.append(step())
+    try:
+        HELD[0].calls += 1
+    except Exception:
+        HELD[0].calls = 1
+    return HELD[0].calls"""
+
 
 def _find_order(hash_seed: int) -> str:
     """Return the order in which a process with this seed walks through that set; the jail's first has 0."""
@@ -165,6 +223,41 @@ ATTACKS = (
     Attack(
         "right at its first call only: a generator that goes on",
         only_once(IN_A_GENERATOR, "take() == 1"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: turns that go round",
+        only_once(IN_A_CYCLE, "next(TURNS)"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: a chain of turns",
+        only_once(IN_A_CHAIN, "next(TURNS)"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: pairs of numbers",
+        only_once(IN_PAIRS, "count() < 3"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: an error's arguments",
+        only_once(IN_AN_ERROR, "count() <= 3"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: an attribute of a partial call",
+        only_once(IN_A_PARTIAL, "count() <= 3"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: an attribute of the kernel",
+        only_once(IN_THE_KERNEL, "count() <= 3"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right for as many calls as a judge makes: an attribute of a context",
+        only_once(IN_A_CONTEXT, "count() <= 3"),
         broken("trace_differs"),
     ),
 )
