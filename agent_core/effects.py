@@ -136,7 +136,7 @@ class PlanRequest(FrozenModel):
 class SessionRequest(FrozenModel):
     """How an executor works in a loop with tools: at most `turns` answers, and what the tools may read.
 
-    `context` is the blob of a LearningContext. A kernel within `within_percent` of the tight bound is enough.
+    `context` is the blob of a LearningContext. A kernel within `within_percent` of the model bound is enough.
     """
 
     turns: int

@@ -51,7 +51,7 @@ def _near_bound_detail(state: RunState, config: RunConfig) -> str | None:
     above = 100 * (state.best.latency_ms / state.bounds.tight_ms - 1)
     if above > config.search.within_percent:
         return None
-    return f"{above:.1f} % above the tight bound, {config.search.within_percent:g} % is near enough"
+    return f"{above:.1f} % above the model bound, {config.search.within_percent:g} % is near enough"
 
 
 def _plateau_detail(state: RunState, config: RunConfig) -> str | None:

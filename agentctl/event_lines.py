@@ -123,7 +123,7 @@ def _describe_run_created(event: RunCreated) -> str:
     config = event.config
     return (
         f"{config.problem} ({config.size}) on {config.target}, seed {config.seed}, at most "
-        f"{format_count(config.search.rounds, 'round')}; tight bound {format_ms(event.bounds.tight_ms)}"
+        f"{format_count(config.search.rounds, 'round')}; model bound {format_ms(event.bounds.tight_ms)}"
     )
 
 

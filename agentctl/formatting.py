@@ -66,7 +66,7 @@ STOP_REASONS: dict[StopReason, str] = {
     StopReason.ROUNDS: "all rounds done",
     StopReason.TARGET: "target reached",
     StopReason.PLATEAU: "no more gains",
-    StopReason.NEAR_BOUND: "near the tight bound",
+    StopReason.NEAR_BOUND: "near the model bound",
     StopReason.BUDGET: "budget spent",
     StopReason.INITIAL_REJECTED: "the initial kernel was rejected",
     StopReason.NO_PROPOSALS: "nothing left to try",
@@ -229,14 +229,22 @@ def format_brief_latency(benchmark: Benchmark) -> str:
     return f"{format_ms(benchmark.latency_ms)} {'predicted' if benchmark.predicted else 'measured'}"
 
 
-def explain_impossible_latency(state: RunState) -> str | None:
-    """Return an explanation for a best latency below the tight bound; None if it is above."""
-    share = bound_percent(state.bounds.tight_ms, state.best.latency_ms if state.best else None)
+def explain_share_of_bound(share: float | None, *, predicted: bool) -> str | None:
+    """Return an explanation for a latency below the model bound; None if it is above."""
     if share is None or share <= 100 + ROUNDING:
         return None
-    return (
-        f"impossible: {format_percent(share)} of the tight bound; the model, the bound or the log is at fault"
-    )
+    told = f"{format_percent(share)} of the model bound"
+    if predicted:
+        return f"impossible: {told}; the model, the bound or the log is at fault"
+    return f"{told}: the device is faster than the constants of the model"
+
+
+def explain_latency_below_bound(state: RunState) -> str | None:
+    """Return an explanation for a best latency below the model bound; None if it is above."""
+    if state.best is None:
+        return None
+    share = bound_percent(state.bounds.tight_ms, state.best.latency_ms)
+    return explain_share_of_bound(share, predicted=state.best.benchmark.predicted)
 
 
 def format_run_state(state: RunState) -> str:
@@ -249,8 +257,8 @@ def format_run_state(state: RunState) -> str:
     gain = format_speedup(state.initial.latency_ms / best.latency_ms)
     peak = format_percent(bound_percent(state.bounds.plain_ms, best.latency_ms))
     tight = format_percent(bound_percent(state.bounds.tight_ms, best.latency_ms))
-    doubt = explain_impossible_latency(state)
-    shares = f"{peak} of the {roofline_name(state.config.target)}, {doubt or f'{tight} of the tight bound'}"
+    doubt = explain_latency_below_bound(state)
+    shares = f"{peak} of the {roofline_name(state.config.target)}, {doubt or f'{tight} of the model bound'}"
     return f"{counts}; best {format_brief_latency(best.benchmark)}, {gain}, {shares}"
 
 
@@ -296,7 +304,7 @@ def narrate_event(event: Event, tracker: RunTracker) -> str | None:
 def _describe_run(run: str, config: RunConfig, bounds: LatencyBounds) -> str:
     return (
         f"run {run}: {config.problem} ({config.size}) on {config.target}, seed {config.seed}, "
-        f"at most {format_count(config.search.rounds, 'round')}; tight bound {format_ms(bounds.tight_ms)}"
+        f"at most {format_count(config.search.rounds, 'round')}; model bound {format_ms(bounds.tight_ms)}"
     )
 
 

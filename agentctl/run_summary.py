@@ -11,7 +11,7 @@ from typing import Any
 from agentctl.formatting import (
     LEVELS,
     ROUNDING,
-    explain_impossible_latency,
+    explain_latency_below_bound,
     format_brief_latency,
     format_command,
     format_count,
@@ -136,7 +136,7 @@ def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best
     peak = format_percent(bound_percent(state.bounds.plain_ms, best.latency_ms))
     tight = format_percent(bound_percent(state.bounds.tight_ms, best.latency_ms))
     closed = format_percent(gap_closed_percent(state))
-    doubt = explain_impossible_latency(state)
+    doubt = explain_latency_below_bound(state)
     gained = format_speedup(initial.latency_ms / best.latency_ms) + format_wins(
         best.benchmark, initial.benchmark
     )
@@ -146,9 +146,9 @@ def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best
         f"  {rounds}, {format_duration(tracker.elapsed_seconds)} since it began",
         f"  initial  {format_latency(initial.benchmark)}",
         f"  best     {format_latency(best.benchmark)}, {gained}",
-        f"           {peak} of the {roofline_name(state.config.target)}, {tight} of the tight bound",
+        f"           {peak} of the {roofline_name(state.config.target)}, {tight} of the model bound",
         f"           found correct on {LEVELS[best.level]}",
-        f"  gap to the tight bound of {format_ms(state.bounds.tight_ms)} closed: {closed}",
+        f"  gap to the model bound of {format_ms(state.bounds.tight_ms)} closed: {closed}",
         *_start_lines(tracker, best),
         *_discarded_lines(tracker),
         *_hosts_lines(tracker.elsewhere),
@@ -190,7 +190,7 @@ def _format_ending(state: RunState) -> str:
 
 
 def gap_closed_percent(state: RunState) -> float | None:
-    """Return how much of the gap between the initial kernel and the tight bound was closed, in percent."""
+    """Return how much of the gap between the initial kernel and the model bound was closed, in percent."""
     if state.initial is None or state.best is None:
         return None
     gap = state.initial.latency_ms - state.bounds.tight_ms

@@ -73,7 +73,7 @@ async def _judge(home: Path, config: Config, problem: Problem, kernel: str) -> R
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
     """The lines of a table of results."""
-    yield "| reference | verdict | translated, ms | own kernel, ms | tight bound, ms | times the bound |"
+    yield "| reference | verdict | translated, ms | own kernel, ms | model bound, ms | times the bound |"
     yield "|---|---|---|---|---|---|"
     for row in rows:
         times = [row.translated_ms, row.own_ms, row.tight_bound_ms]

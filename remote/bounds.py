@@ -1,4 +1,4 @@
-"""Computes two lower bounds on a problem's latency: the plain roofline and the target's tight bound."""
+"""Computes two lower bounds on a problem's latency: the plain roofline and the target's model bound."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class RelationSpec(FrozenModel):
 class WorkSpec(FrozenModel):
     """The operations of the mathematics, as expressions; bytes follow from the arrays.
 
-    FLOPs count for the plain roofline. A target's tight bound also counts elements: `activation_elements`
+    FLOPs count for the plain roofline. A target's model bound also counts elements: `activation_elements`
     need a transcendental function, `elementwise_elements` any operation but a matrix product (outputs of
     products included). `matmul_dtype` is the type whose rate the products may use.
     """

@@ -280,7 +280,7 @@ class Target(Protocol):
         ...
 
     def tight_bound_ms(self, work: ProblemWork) -> float:
-        """Return the tight lower bound on latency, in milliseconds."""
+        """Return the model bound on latency, in milliseconds."""
         ...
 
     def engine_peaks(self) -> Mapping[str, float]:

@@ -106,7 +106,7 @@ class EvaluateAnswer(ToolAnswer):
         identity = f"; formula {found.identity.verdict}" if found.identity else ""
         head = (
             f"{self.version}: correct on {found.level.value}{identity}; {format_latency(found.benchmark)},"
-            f" {self.gain:.3f} times as fast as v0, {self.bound_percent:.0f} % of the tight bound;"
+            f" {self.gain:.3f} times as fast as v0, {self.bound_percent:.0f} % of the model bound;"
             f" bottleneck {found.bottleneck}"
         )
         warned = [f"warning: [{one.code}] {one.message}" for one in found.warnings]

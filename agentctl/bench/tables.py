@@ -10,7 +10,7 @@ from targets.registry import load_target, target_names
 
 _HEAD = (
     f"{'problem':36}{'arm':16}{'seed':>5}{'initial ms':>28}{'best ms':>28}{'speed-up':>9}{'% peak':>8}"
-    f"{'% tight':>8}{'wins %':>8}{'judged':>8}{'looked at':>10}{'s':>7}"
+    f"{'% model':>8}{'wins %':>8}{'judged':>8}{'looked at':>10}{'s':>7}"
 )
 
 
@@ -69,7 +69,7 @@ def _overall_lines(found: Mapping[str, Any]) -> Iterator[str]:
             f"{target}, geometric means over {found[f'{target}_problems']} problems: "
             f"{found[f'{target}_initial_percent_of_peak']:.1f} % of peak at first, "
             f"{found[f'{target}_percent_of_peak']:.1f} % at last, "
-            f"{found[f'{target}_percent_of_tight_bound']:.1f} % of the tight bound"
+            f"{found[f'{target}_percent_of_tight_bound']:.1f} % of the model bound"
         )
         if (known := load_target(target).published) is not None:
             gain = f"{known.before_percent:g} % to {known.after_percent:g} %"

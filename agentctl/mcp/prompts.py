@@ -39,11 +39,11 @@ _PROMPTS = {
             {"problem": "a problem's name, or the absolute path of its folder"},
             """Make the kernel of the problem {problem} faster.
 
-1. `evaluate` with problem "{problem}" and source "v0": note its latency, what limits it, and the tight bound.
+1. `evaluate` with problem "{problem}" and source "v0": note its latency, what limits it, and the model bound.
 2. `what_if` and `profile` say what a change can gain at most; `list_rewrites` lists changes that keep what
    is computed. Choose the change with the largest gain.
 3. `apply_rewrite`, or send v0 with `edits`. `check` the new version, then `evaluate` it.
-4. Go on from the fastest version until `evaluate` says that it is near its tight bound, or three changes in
+4. Go on from the fastest version until `evaluate` says that it is near its model bound, or three changes in
    a row brought nothing.
 5. For an unattended search, `submit_run` with the fastest source as `kernel`, then `wait` and `best`.
 

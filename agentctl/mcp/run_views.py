@@ -44,6 +44,7 @@ class RunRow(FrozenModel):
     rounds: int
     best: str | None
     speedup: float | None = Field(description="of the best kernel over the initial one")
+    percent_of_model_bound: float | None
     percent_of_tight_bound: float | None
     evaluated: int
     failed: int

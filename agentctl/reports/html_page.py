@@ -25,6 +25,7 @@ from agentctl.reports.kernel_sections import best_kernel_section, path_section, 
 from agentctl.reports.markup import Child, Html, element
 from agentctl.reports.phrases import (
     SOURCE_NOTES,
+    below_bound_note,
     confidence_note,
     latency_with_interval,
     report_title,
@@ -98,7 +99,9 @@ def _summary_cards(found: ReportDocument) -> Iterator[Html]:
             format_ms(run.plain_bound_ms),
         )
         yield _summary_card(
-            "of the tight bound", format_percent(run.percent_of_tight_bound), format_ms(run.tight_bound_ms)
+            "of the model bound",
+            format_percent(run.percent_of_model_bound),
+            below_bound_note(run) or format_ms(run.model_bound_ms),
         )
         for name, text in start_rows(found):
             yield _summary_card(name, text, "")
@@ -157,7 +160,7 @@ def _problem_section(found: ReportDocument) -> Html:
             "lower bounds",
             (
                 f"{roofline_name(found.run.target)} {format_ms(found.run.plain_bound_ms)}, "
-                f"tight bound {format_ms(found.run.tight_bound_ms)}"
+                f"model bound {format_ms(found.run.tight_bound_ms)}"
             ),
         ),
     ]

@@ -104,7 +104,7 @@ def _plotted_kernel(found: ReportDocument, named: tuple[str, KernelReport]) -> p
 
 def path_section(found: ReportDocument) -> Html:
     path, run = found.path, found.run
-    bounds = {"tight bound": run.tight_bound_ms, roofline_name(run.target): run.plain_bound_ms}
+    bounds = {"model bound": run.tight_bound_ms, roofline_name(run.target): run.plain_bound_ms}
     drawn = html_figure(plots.plot_progress(path, bounds))
     steps = [_improvement_item(one) for one in path.line[1:]]
     changes = element("ol", steps, class_="path") if steps else element("p", "No change made it faster.")

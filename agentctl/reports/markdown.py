@@ -23,6 +23,7 @@ from agentctl.hidden_characters import escape_hidden
 from agentctl.reports.document import KernelReport, ReportDocument
 from agentctl.reports.phrases import (
     SOURCE_NOTES,
+    below_bound_note,
     confidence_note,
     latency_source,
     latency_with_interval,
@@ -88,8 +89,9 @@ def _header_section(found: ReportDocument) -> Iterator[str]:
                 f"{format_percent(run.percent_of_peak)} of {format_ms(run.plain_bound_ms)}",
             ),
             (
-                "of the tight bound",
-                f"{format_percent(run.percent_of_tight_bound)} of {format_ms(run.tight_bound_ms)}",
+                "of the model bound",
+                f"{format_percent(run.percent_of_model_bound)} of {format_ms(run.model_bound_ms)}"
+                + below_bound_note(run, before="; "),
             ),
             *start_rows(found),
             ("found correct on", LEVELS[Level(found.best.level)]),

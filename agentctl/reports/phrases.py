@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentctl.formatting import STOP_REASONS, UNLIKE, format_confidence, format_speedup, format_start
+from agentctl.formatting import (
+    STOP_REASONS,
+    UNLIKE,
+    explain_share_of_bound,
+    format_confidence,
+    format_speedup,
+    format_start,
+)
 from agentctl.reports.document import ReportDocument
-from agentctl.views.run import LatencyInterval
+from agentctl.views.run import LatencyInterval, RunView
 from state.model import TRANSLATION_KEY
 
 SOURCE_NOTES: dict[bool | None, str] = {
@@ -37,6 +44,12 @@ def start_rows(found: ReportDocument) -> list[tuple[str, str]]:
     line = found.path.line
     is_translation = bool(line) and line[0].candidate == TRANSLATION_KEY.candidate_id
     return [("began from", format_start(line[0].candidate))] if is_translation else []
+
+
+def below_bound_note(run: RunView, *, before: str = "") -> str:
+    """Return a note, after `before`, for a best latency below the model bound; empty if it is above."""
+    note = explain_share_of_bound(run.percent_of_model_bound, predicted=run.predicted is not False)
+    return f"{before}{note}" if note else ""
 
 
 def latency_source(one: LatencyInterval) -> str:

@@ -104,7 +104,9 @@ def _measure_kernel(session: Session, problem: Problem, flags: dict[str, Any]) -
         "predicted_ms": latency_ms,
         "roofline_ms": bounds.plain_ms,
         "percent_of_peak": bound_percent(bounds.plain_ms, latency_ms),
+        "model_bound_ms": bounds.tight_ms,
         "tight_bound_ms": bounds.tight_ms,
+        "percent_of_model_bound": bound_percent(bounds.tight_ms, latency_ms),
         "percent_of_tight_bound": bound_percent(bounds.tight_ms, latency_ms),
         "bottleneck": evaluation.bottleneck,
     }
@@ -171,7 +173,7 @@ def _show_lines(problem: Problem, bounds: dict[str, Row]) -> Iterator[str]:
     yield from (f"  relation: {item.name}" for item in spec.relations)
     for target, found in bounds.items():
         roofline, tight = format_ms(found["plain_ms"]), format_ms(found["tight_ms"])
-        yield f"  {target}: {roofline_name(target)} {roofline}, tight bound {tight}"
+        yield f"  {target}: {roofline_name(target)} {roofline}, model bound {tight}"
     yield f"  files: {', '.join(problem.files)}"
 
 

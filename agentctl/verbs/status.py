@@ -167,7 +167,7 @@ def _runs_table(runs: Sequence[RunSummary], width: int | None) -> list[str]:
         lines = [line for run in runs for line in _stack_run(run, width)]
     measured = [run.id for run in runs if run.predicted is False]
     told = f"but for {', '.join(measured)} " if measured else ""
-    legend = f"latencies in ms, {told}predicted; shares of the plain peak and of the tight bound"
+    legend = f"latencies in ms, {told}predicted; shares of the plain peak and of the model bound"
     return [
         *lines,
         *(style(line, "dim") for line in wrap_line(legend, width).splitlines()),
@@ -217,7 +217,7 @@ def _table_row(run: RunSummary) -> tuple[str, ...]:
         _format_number(run.best_ms, ".4g"),
         format_speedup(run.speedup),
         _format_number(run.percent_of_peak, ".1f"),
-        _format_number(run.percent_of_tight_bound, ".1f"),
+        _format_number(run.percent_of_model_bound, ".1f"),
         format_usd(run.spent_usd),
     )
 

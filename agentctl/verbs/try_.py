@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from agentctl.app import Session, common_options
-from agentctl.formatting import LEVELS, format_identity, format_latency, format_percent, format_stability
+from agentctl.formatting import (
+    LEVELS,
+    explain_share_of_bound,
+    format_identity,
+    format_latency,
+    format_percent,
+    format_stability,
+)
 from agentctl.run_flags import (
     effective_from_flags,
     load_named_problem,
@@ -77,9 +84,11 @@ def try_kernel(session: Session, kernel: Path | None, host: str | None, **flags:
     evaluation = answer.evaluation
     timed = evaluation.benchmark
     latency_ms = timed.latency_ms if timed else None
+    of_model = bound_percent(bounds.tight_ms, latency_ms)
     shares = {
         "percent_of_peak": bound_percent(bounds.plain_ms, latency_ms),
-        "percent_of_tight_bound": bound_percent(bounds.tight_ms, latency_ms),
+        "percent_of_model_bound": of_model,
+        "percent_of_tight_bound": of_model,  # the name of the model bound before it had this one
     }
     name = str(kernel or f"initial kernel of {problem.name}")
     where = answer.where and answer.where.model_dump()
@@ -194,13 +203,13 @@ def _format_verdict(name: str, evaluation: Evaluation, shares: dict[str, float |
     if evaluation.stability is not None:
         lines.append(f"  {format_stability(evaluation.stability)}")
     if evaluation.benchmark is not None:
-        peak, tight = (
-            format_percent(shares["percent_of_peak"]),
-            format_percent(shares["percent_of_tight_bound"]),
-        )
+        benchmark, share = evaluation.benchmark, shares["percent_of_model_bound"]
+        peak, near = format_percent(shares["percent_of_peak"]), format_percent(share)
+        doubt = explain_share_of_bound(share, predicted=benchmark.predicted)
         lines.append(
-            f"  {format_latency(evaluation.benchmark)}, {peak} of the {roofline_name(evaluation.target)}, "
-            f"{tight} of the tight bound"
+            f"  {format_latency(benchmark)}, {peak} of the {roofline_name(evaluation.target)}, "
+            f"{near} of the model bound"
         )
+        lines += [f"  {doubt}"] if doubt else []
         lines.append(f"  bottleneck: {evaluation.bottleneck}")
     return "\n".join(lines)

@@ -150,7 +150,7 @@ def _set_target(wanted: EffectiveConfig, started: TuneInput) -> tuple[EffectiveC
         if best < share:
             note += f"; the roofline of {run.target} allows {format_percent(100 * best)} at most"
         elif target_ms < tight_ms:
-            note += f"; below the tight bound of {format_ms(tight_ms)}, so that other rules will end the run"
+            note += f"; below the model bound of {format_ms(tight_ms)}, so that other rules will end the run"
     config = wanted.config.model_copy(update={"run": run})
     return replace(wanted, config=config, sources=sources), note
 

@@ -37,7 +37,8 @@ _NUMBERS: Mapping[tuple[str, str], Callable[[RunView], float | None]] = {
     ("best", "x"): lambda run: run.speedup,
     ("best", "ms"): lambda run: run.best_ms,
     ("peak", "%"): lambda run: run.percent_of_peak,
-    ("tight", "%"): lambda run: run.percent_of_tight_bound,
+    ("model", "%"): lambda run: run.percent_of_model_bound,
+    ("tight", "%"): lambda run: run.percent_of_model_bound,
     ("round", ""): lambda run: run.round,
     ("spent", "$"): lambda run: run.spent_usd,
     ("evaluated", ""): lambda run: run.evaluated,
@@ -46,7 +47,7 @@ _NUMBERS: Mapping[tuple[str, str], Callable[[RunView], float | None]] = {
 """What can be compared, by name and unit."""
 
 _UNITS = {"": "", "x": "x", "ms": "ms", "%": "%", "round": "", "rounds": "", "$": "$", "usd": "$"}
-_DEFAULT_UNITS = {"best": "x", "peak": "%", "tight": "%", "spent": "$"}
+_DEFAULT_UNITS = {"best": "x", "peak": "%", "model": "%", "tight": "%", "spent": "$"}
 """The unit that is assumed if none is given."""
 
 STATES = ("running", "paused", "interrupted", "completed", "cancelled", "approval")

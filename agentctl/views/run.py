@@ -90,8 +90,10 @@ class RunView:
     speedup: float | None
     best_wins_percent: float | None
     plain_bound_ms: float
+    model_bound_ms: float
     tight_bound_ms: float
     percent_of_peak: float | None
+    percent_of_model_bound: float | None
     percent_of_tight_bound: float | None
     proposed: int
     evaluated: int
@@ -185,8 +187,10 @@ def _latency_fields(state: RunState) -> dict[str, Any]:
         "speedup": initial.latency_ms / best_ms if initial and best_ms else None,
         "best_wins_percent": last.wins_percent(first) if first and last else None,
         "plain_bound_ms": state.bounds.plain_ms,
+        "model_bound_ms": state.bounds.tight_ms,
         "tight_bound_ms": state.bounds.tight_ms,
         "percent_of_peak": bound_percent(state.bounds.plain_ms, best_ms),
+        "percent_of_model_bound": bound_percent(state.bounds.tight_ms, best_ms),
         "percent_of_tight_bound": bound_percent(state.bounds.tight_ms, best_ms),
     }
 

@@ -26,7 +26,7 @@ _BAR = 12
 _PATH_ROWS, _WHAT_IF_ROWS, _HOLDERS = 8, 5, 3
 _NAME, _HINTS = 9, 2
 _SMALL, _LEAST = 0.005, 0.5
-_BOUNDS = {"plain": "target's roofline", "tight": "tight bound"}
+_BOUNDS = {"plain": "target's roofline", "tight": "model bound"}
 _MOVED = ("hbm_read_bytes", "hbm_write_bytes", "spill_save_bytes", "spill_reload_bytes")
 _SPILLS = {"save_bytes": "saved", "reload_bytes": "reloaded", "load_again_bytes": "loaded again"}
 

@@ -1,6 +1,6 @@
-"""Lower bounds on the time of any legal kernel for some work: the plain roofline and the tight bound.
+"""Lower bounds on the time of any legal kernel for some work: the plain roofline and the model bound.
 
-The tight bound assumes that each engine runs at its best rate in the target table, that all engines run at
+The model bound assumes that each engine runs at its best rate in the target table, that all engines run at
 the same time and that no instruction has an overhead; it adds the fixed time of a kernel. The problem defines
 the minimal work and the type of its products. Loads and stores pass the DMA engines. A copy from HBM to HBM
 passes the DMA engines once and HBM twice.

@@ -1,4 +1,4 @@
-"""Places a prediction under the roofline: the work, the plain bound and the tight bound.
+"""Places a prediction under the roofline: the work, the plain bound and the model bound.
 
 If the caller knows the problem, the work is the problem's. Otherwise it is estimated from the program: the
 parts of the inputs that it reads, once; its outputs, written once; its products without transposes. Copies

@@ -227,7 +227,7 @@ class ProblemRef(FrozenModel):
 
 
 class LatencyBounds(FrozenModel):
-    """Lower bounds on latency, both from the target: its plain roofline, and its tight bound."""
+    """Lower bounds on latency, both from the target: its plain roofline, and its model bound."""
 
     plain_ms: PositiveMs
     tight_ms: PositiveMs

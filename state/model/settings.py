@@ -80,7 +80,7 @@ class SearchConfig(FrozenModel):
     reflections: int = Field(default=64, ge=0, le=1024, description="reflexion notes kept")
     plateau_rounds: int = Field(default=3, ge=1, le=1000, description="P: rounds without gain that end a run")
     within_percent: float = Field(
-        default=2.0, ge=0, le=100, description="stop within this distance of the tight bound"
+        default=2.0, ge=0, le=100, description="stop within this distance of the model bound"
     )
     target_speedup: float | None = Field(default=None, gt=1, description="stop at this speed-up")
     target_ms: float | None = Field(

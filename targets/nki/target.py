@@ -199,7 +199,7 @@ def read_menu() -> dict[str, Technique]:
 ACCELOPT = "AccelOpt with an LLM, measured, mean over NKIBench's problems"
 
 # The peaks are NKIBench's for one NeuronCore. They are conventions for comparison, not this project's
-# estimate of the hardware, which is the tight bound.
+# estimate of the hardware, which is the model bound.
 TARGETS: Mapping[str, NkiTarget] = {
     "trn1": NkiTarget(
         "trn1",

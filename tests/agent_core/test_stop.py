@@ -16,7 +16,7 @@ INITIAL = make_candidate("r0.b0.p0.k0.f0", 10.0)
 def state(
     *, best_ms: float = 8.0, best_round: int = 1, round_: int = 1, spent: float = 0.0, noise: float = 0.0
 ) -> RunState:
-    """Return a run between rounds: initial 10 ms, tight bound 2 ms."""
+    """Return a run between rounds: initial 10 ms, model bound 2 ms."""
     best = make_candidate(f"r{best_round}.b0.p0.k0.f0", best_ms, lineage="L", noise=noise or None)
     changes = {
         "initial": INITIAL,

@@ -88,7 +88,7 @@ def test_resume_tells_what_was_before_in_one_line(ctl, home):
         asyncio.run(one_round())
         assert not log.run_state(run).has_ended
     lines = ctl("resume", run).out.splitlines()
-    assert lines[0].startswith(f"run {run}: silu (reduced) on trn2, seed 25, at most 2 rounds; tight bound ")
+    assert lines[0].startswith(f"run {run}: silu (reduced) on trn2, seed 25, at most 2 rounds; model bound ")
     assert lines[1].startswith("  so far: 2 rounds, in all ")
     assert not any(line.startswith(("round 1", "initial kernel")) for line in lines)
     assert any(line.startswith(f"run {run} completed") for line in lines)

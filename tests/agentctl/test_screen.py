@@ -326,20 +326,24 @@ def test_a_step_without_a_gain_is_marked_in_the_report(finished, history):
 def test_a_latency_below_the_tight_bound_is_called_impossible(finished, history):
     tracker = tracked(finished, history)
     assert "impossible" not in summary_text(tracker, None)
-    assert formatting.explain_impossible_latency(tracker.state) is None
+    assert formatting.explain_latency_below_bound(tracker.state) is None
     tight = tracker.state.bounds.tight_ms
     best = with_interval(tracker.state.best, tight / 3, tight, latency_ms=tight / 2)
     tracker.state = tracker.state.model_copy(update={"best": best})
-    assert "impossible: 200.0 % of the tight bound" in summary_text(tracker, None)
-    assert "impossible: 200.0 % of the tight bound" in formatting.format_run_state(tracker.state)
+    assert "impossible: 200.0 % of the model bound" in summary_text(tracker, None)
+    assert "impossible: 200.0 % of the model bound" in formatting.format_run_state(tracker.state)
+    measured = best.model_copy(update={"benchmark": best.benchmark.model_copy(update={"predicted": False})})
+    state = tracker.state.model_copy(update={"best": measured})
+    note = "200.0 % of the model bound: the device is faster than the constants of the model"
+    assert formatting.explain_latency_below_bound(state) == note
 
 
 def test_a_latency_on_the_tight_bound_is_possible(finished, history):
     state = tracked(finished, history).state
     tight = state.bounds.tight_ms
     best = with_interval(state.best, tight, tight, latency_ms=tight)
-    assert formatting.explain_impossible_latency(state.model_copy(update={"best": best})) is None
-    assert formatting.explain_impossible_latency(state.model_copy(update={"best": None})) is None
+    assert formatting.explain_latency_below_bound(state.model_copy(update={"best": best})) is None
+    assert formatting.explain_latency_below_bound(state.model_copy(update={"best": None})) is None
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

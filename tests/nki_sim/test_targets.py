@@ -1,4 +1,4 @@
-"""Target tables, costs worked out by hand from the documented formulas, and the tight bound."""
+"""Target tables, costs worked out by hand from the documented formulas, and the model bound."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ def _describe_standing(request: ImplementRequest) -> str:
     return "\n".join(
         [
             f"- v0: {prompt_values.format_latency(parent.benchmark)}; bottleneck: {parent.bottleneck}",
-            f"- tight lower bound: {bounds.tight_ms:.6g} ms (v0 reaches {percent:.0f} % of it)",
+            f"- model bound: {bounds.tight_ms:.6g} ms (v0 reaches {percent:.0f} % of it)",
             f"- roofline lower bound: {bounds.plain_ms:.6g} ms",
             f"- turns: {request.session.turns}",
         ]

@@ -48,7 +48,7 @@ const ROWS = [
   ["state", (run) => state(run.state)], ["problem", (run) => `${run.problem} (${run.size}) on ${run.target}`],
   ["best", (run) => (run.best_ms === null ? "none yet" : latency({ ms: run.best_ms, lo_ms: run.best_lo_ms, hi_ms: run.best_hi_ms, predicted: run.predicted }))],
   ["initial", (run) => ms(run.initial_ms)], ["speed-up", (run) => times(run.speedup)],
-  ["of the roofline", (run) => percent(run.percent_of_peak)], ["of the tight bound", (run) => percent(run.percent_of_tight_bound)],
+  ["of the roofline", (run) => percent(run.percent_of_peak)], ["of the model bound", (run) => percent(run.percent_of_model_bound)],
   ["round", (run) => `${run.round} of ${run.rounds}`], ["judged", (run) => run.evaluated.toLocaleString("en")],
   ["not correct", (run) => run.failed.toLocaleString("en")], ["spent", (run) => usd(run.spent_usd)], ["toolchain", (run) => run.toolchain],
 ];

@@ -97,7 +97,7 @@ export class Plot {
     this.said = h("p", { id: "plot-said", class: "said", "aria-live": "polite" }, "");
     const names = [
       ["kept", "kept"], ["other", "correct, not kept"], ["best", "best so far"], ["beam", "the beam"],
-      ["bad", "no latency (below)"], ["bound", "tight bound"],
+      ["bad", "no latency (below)"], ["bound", "model bound"],
     ];
     this.legend = h("ul", { class: "legend" },
       names.map(([key, name]) => h("li", { class: `key-${key}` }, name)));

@@ -140,7 +140,7 @@ export class RunView {
   }
 
   get bounds() {
-    return { tight_ms: this.moment?.run.tight_bound_ms };
+    return { tight_ms: this.moment?.run.model_bound_ms };
   }
 
   draw() {

@@ -63,7 +63,7 @@ export function brief(title) {
 }
 
 const ENDED = {
-  rounds: "all rounds done", target: "target reached", plateau: "no more gains", near_bound: "near the tight bound",
+  rounds: "all rounds done", target: "target reached", plateau: "no more gains", near_bound: "near the model bound",
   budget: "budget spent", initial_rejected: "the initial kernel was rejected", no_proposals: "nothing left to try",
   infrastructure: "the infrastructure failed",
 };

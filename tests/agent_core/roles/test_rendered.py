@@ -136,7 +136,7 @@ def test_a_session_is_told_its_plan_and_its_kernel_and_looks_up_the_rest(failed)
     assert failed or estimate_tokens(told) < 3000
     assert ("that was refused (v1)" in told) == bool(failed)
     last_line = PROBLEM.kernel.strip().split("\n")[-1]
-    for said in (last_line, "tight lower bound", request.plan.title, "turns: 16"):
+    for said in (last_line, "model bound", request.plan.title, "turns: 16"):
         assert said in told
 
 

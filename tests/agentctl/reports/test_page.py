@@ -215,11 +215,11 @@ def test_names_of_bounds_stay_above_the_axis(slowest_ms):
         for number, ms in enumerate((slowest_ms, 0.025), 1)
     )
     path = ImprovementPath("run", True, (), (), (), (), points)
-    drawn = plot_progress(path, {"tight bound": 0.0205, "roofline": 0.0202}).drawing
+    drawn = plot_progress(path, {"model bound": 0.0205, "roofline": 0.0202}).drawing
     axis = next(one for one in drawn.children if one.attributes.get("class") == "axis")
     bottom = float(str(axis.attributes["d"]).rpartition("V")[2].partition("H")[0])
     named = {one.children[0]: one.attributes for one in drawn.children if one.tag == "text"}
-    tight, roofline = (named[text] for text in ("tight bound 0.0205 ms", "roofline 0.0202 ms"))
+    tight, roofline = (named[text] for text in ("model bound 0.0205 ms", "roofline 0.0202 ms"))
     assert max(float(tight["y"]), float(roofline["y"])) < bottom
     places = [(one["x"], one["y"]) for one in (tight, roofline)]
     assert places[0] != places[1]

@@ -253,9 +253,9 @@ def test_a_run_begins_from_the_first_point_unless_the_configuration_says_otherwi
 def test_a_target_below_the_tight_bound_is_named_as_such(home, tmp_path, text):
     path = tmp_path / "product.py"
     path.write_text(text.replace("TARGET_MFU = 1", "TARGET_MFU = 0.99"))
-    assert "below the tight bound" in write_for_target(home, path)[1]
+    assert "below the model bound" in write_for_target(home, path)[1]
     path.write_text(text.replace("TARGET_MFU = 1", "TARGET_MFU = 0.1"))
-    assert "below the tight bound" not in write_for_target(home, path)[1]
+    assert "below the model bound" not in write_for_target(home, path)[1]
 
 
 def test_a_target_is_a_latency_unless_one_was_given_or_there_is_no_product(home, workload):
