@@ -41,7 +41,7 @@ def compile_program(program: Program, target: Target) -> CompiledProgram:
         if target.address_rotation:
             rename_values(draft)
         _fit_sbuf(draft, target)
-        return draft.build_program()
+        return draft.build_program() if draft.is_changed else compile_unchanged(program)
     assign_engines(draft)
     before = len(draft.tensor_sites)
     _stream_arrays(draft, target)

@@ -99,6 +99,13 @@ class ProgramDraft:
         return self._effects[form]
 
     @property
+    def is_changed(self) -> bool:
+        """Whether instructions, operands or tensors differ from the program's."""
+        program = self.program
+        kept = self.form_ids is program.form_ids and self._tensors is program.tensors
+        return not kept or len(self.tensor_sites) > len(program.tensor_sites)
+
+    @property
     def cells(self) -> Cells:
         """The operands of all instructions; `operand` is the position in the instruction."""
         if self._cells is None:
@@ -106,6 +113,10 @@ class ProgramDraft:
         return self._cells
 
     def _new_cells(self) -> Cells:
+        if self.form_ids is self.program.form_ids:  # only tensors and offsets may differ
+            old = self.program.cells
+            place = np.arange(len(old.instruction)) - old.first[old.instruction]
+            return replace(old, operand=place, tensor=self._tensors, offset=self._offsets)
         if self.forms:
             self.form_effects(len(self.forms) - 1)
         counts = np.array([len(effects) for effects in self._effects], dtype=np.int64)

@@ -8,7 +8,6 @@ later access reads anything that was written before. Accesses are compared as bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -19,65 +18,77 @@ from nki_sim.program.ir import Bools, Ints, Program
 
 _Overlaps = tuple[list[list[int]], list[list[int]]]
 
+_Access = tuple[int, Box, bool, bool, bool]
+"""The instruction, the box, whether the access fills it, whether it writes, whether it reads."""
+
 
 def rename_values(draft: ProgramDraft) -> None:
     """Give each value of a tile in SBUF or PSUM a tensor of its own, unless the kernel places the tile."""
     program = draft.program
     cells = program.cells
+    order = _rewritten_cells(program, draft.tensors_in_memory("sbuf", "psum", placed=False))
+    if not len(order):
+        return
+    boxes = access_boxes(program, order)
+    full = fills_box(program, order, boxes).tolist()
+    accesses = list(
+        zip(
+            cells.instruction[order].tolist(), map(tuple, boxes.tolist()), full,
+            cells.writes[order].tolist(), cells.reads[order].tolist(), strict=True,
+        )
+    )  # fmt: skip
     tensors = cells.tensor.copy()
     known: dict[tuple[Box, ...], _Overlaps] = {}
-    for tensor, chosen in _rewritten_tensors(program, draft.tensors_in_memory("sbuf", "psum", placed=False)):
-        cuts = _find_cuts(program, chosen, known)
-        for first, last in pairwise([*cuts, len(chosen)]):
-            tensors[chosen[first:last]] = draft.add_tensor_like(tensor)
-    draft.replace_operands(tensors, cells.offset)
+    bounds = np.flatnonzero(np.diff(tensors[order], prepend=-1)).tolist()
+    for first, last in pairwise([*bounds, len(order)]):
+        cuts = [first + cut for cut in _find_cuts(accesses[first:last], known)]
+        for begin, end in pairwise([*cuts, last]):
+            tensors[order[begin:end]] = draft.add_tensor_like(int(tensors[order[first]]))
+    if len(draft.tensor_sites) > len(program.tensor_sites):
+        draft.replace_operands(tensors, cells.offset)
 
 
-def _rewritten_tensors(program: Program, wanted: Bools) -> Iterator[tuple[int, Ints]]:
-    """The wanted tensors that are written after they were read, each with its cells in program order."""
+def _rewritten_cells(program: Program, wanted: Bools) -> Ints:
+    """The cells of the wanted tensors that are written after a read, by tensor and in program order."""
     cells = program.cells
     count = len(program.tensor_sites)
     first_read = np.full(count, len(program), dtype=np.int64)
-    np.minimum.at(first_read, cells.tensor[cells.reads], cells.instruction[cells.reads])
+    read = np.flatnonzero(cells.reads)[::-1]
+    first_read[cells.tensor[read]] = cells.instruction[read]
     last_write = np.full(count, -1, dtype=np.int64)
-    np.maximum.at(last_write, cells.tensor[cells.writes], cells.instruction[cells.writes])
+    last_write[cells.tensor[cells.writes]] = cells.instruction[cells.writes]
     rewritten = wanted & (last_write > first_read)
     mine = np.flatnonzero(rewritten[cells.tensor])
     # An instruction reads before it writes.
-    order = mine[np.lexsort((~cells.reads[mine], cells.instruction[mine], cells.tensor[mine]))]
-    bounds = np.flatnonzero(np.diff(cells.tensor[order], prepend=-1)).tolist()
-    for first, last in pairwise([*bounds, len(order)]):
-        yield int(cells.tensor[order[first]]), order[first:last]
+    return mine[np.lexsort((~cells.reads[mine], cells.instruction[mine], cells.tensor[mine]))]
 
 
-def _find_cuts(program: Program, chosen: Ints, known: dict[tuple[Box, ...], _Overlaps]) -> list[int]:
+def _find_cuts(accesses: list[_Access], known: dict[tuple[Box, ...], _Overlaps]) -> list[int]:
     """The accesses of a tensor with which new contents begin, without the first."""
-    cells = program.cells
-    boxes = access_boxes(program, chosen)
-    full = fills_box(program, chosen, boxes).tolist()
     regions: dict[Box, int] = {}
-    region = [regions.setdefault(tuple(box), len(regions)) for box in boxes.tolist()]
+    region = [regions.setdefault(box, len(regions)) for _, box, _, _, _ in accesses]
     key = tuple(regions)
     if key not in known:
         known[key] = find_overlaps(np.array(key, dtype=np.int64))
     near, inside = known[key]
-    instruction = cells.instruction[chosen].tolist()
-    writes, reads = cells.writes[chosen].tolist(), cells.reads[chosen].tolist()
     writer = [-1] * len(regions)
     # By access, the oldest instruction whose result it may read.
-    oldest = instruction.copy()
-    for place, at in enumerate(region):
-        if reads[place]:
-            sources = (writer[one] for one in near[at] if writer[one] >= 0)
-            oldest[place] = min(sources, default=instruction[place])
-        if writes[place]:
-            if full[place]:
+    oldest = []
+    for at, (instruction, _, is_full, writes, reads) in zip(region, accesses, strict=True):
+        found = instruction
+        if reads:
+            found = min((writer[one] for one in near[at] if writer[one] >= 0), default=instruction)
+        oldest.append(found)
+        if writes:
+            if is_full:
                 for one in inside[at]:
                     writer[one] = -1
-            writer[at] = instruction[place]
-    needed = np.minimum.accumulate(np.array(oldest)[::-1])[::-1].tolist()
-    return [
-        place
-        for place in range(1, len(chosen))
-        if instruction[place] != instruction[place - 1] and needed[place] >= instruction[place]
-    ]
+            writer[at] = instruction
+    cuts = []
+    needed = accesses[-1][0]
+    for place in range(len(accesses) - 1, 0, -1):
+        needed = min(needed, oldest[place])
+        instruction = accesses[place][0]
+        if needed >= instruction != accesses[place - 1][0]:
+            cuts.append(place)
+    return cuts[::-1]

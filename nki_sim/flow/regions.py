@@ -18,6 +18,9 @@ Box = tuple[int, ...]
 
 _CHUNK = 512
 
+_FEW = 8
+"""Up to so many boxes are compared one by one."""
+
 MAX_PAIRS = 1 << 23
 """Limit on overlapping pairs of distinct boxes of one tensor."""
 
@@ -124,6 +127,8 @@ def find_overlaps(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
     Raises:
         LimitError: there are too many pairs.
     """
+    if len(boxes) <= _FEW:
+        return _compare_few(boxes.tolist())
     near: list[list[int]] = [[] for _ in range(len(boxes))]
     inside: list[list[int]] = [[] for _ in range(len(boxes))]
     pairs = compared = 0
@@ -140,6 +145,21 @@ def find_overlaps(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
                     "limit_work", f"{len(boxes)} regions of a tensor overlap in more than {MAX_PAIRS} pairs",
                     hint="access tensors in tiles that are the same each time",
                 )  # fmt: skip
+    return near, inside
+
+
+def _compare_few(boxes: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """The same for so few boxes that arrays would take longer."""
+    near: list[list[int]] = []
+    inside: list[list[int]] = []
+    for top, bottom, left, right in boxes:
+        near.append([])
+        inside.append([])
+        for other, (row, end_row, column, end_column) in enumerate(boxes):
+            if top < end_row and row < bottom and left < end_column and column < right:
+                near[-1].append(other)
+                if top <= row and end_row <= bottom and left <= column and end_column <= right:
+                    inside[-1].append(other)
     return near, inside
 
 

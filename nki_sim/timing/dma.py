@@ -11,7 +11,7 @@ that a long load does not delay a store.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from nki_sim.forms import Form
 from nki_sim.operators.costs import Cost
@@ -30,8 +30,7 @@ def count_slices(form: Form, cost: Cost, target: Target) -> int:
     return max(1, min(cost.rows, round(nbytes / target.dma_slice_bytes)))
 
 
-@dataclass(frozen=True, slots=True)
-class SliceService:
+class SliceService(NamedTuple):
     """When a slice is on the DMA engines; the last engine it needed came free at `free_ns` from transfer
     `before`.
     """
@@ -59,12 +58,16 @@ class DmaEngines:
 
     def __init__(self, target: Target, hbm: HbmStack) -> None:
         self._free = [(0.0, -1)] * target.dma_engines
+        # What all engines have in common, while they do: most transfers take all engines for the same time.
+        self._common: tuple[float, int] | None = (0.0, -1)
         self._first: dict[tuple[int, int], float] = {}
         self._slots = [(0.0, -1)] * target.dma_descriptor_queues
         self._hbm = hbm
 
     def first_free_ns(self, cost: Cost) -> float:
         """When the first of a transfer's engines is free."""
+        if self._common:
+            return self._common[0]
         key = cost.first_channel, cost.channels
         found = self._first.get(key)
         if found is None:
@@ -85,17 +88,21 @@ class DmaEngines:
         self, number: int, first_ns: float, busy_ns: float, hbm_ns: float, cost: Cost
     ) -> SliceService:
         """Move a slice that is ready at `first_ns` and takes `busy_ns` on each engine of its transfer."""
-        mine = slice(cost.first_channel, cost.first_channel + cost.channels)
-        taken = self._free[mine]
-        free_ns, before = max(taken)
+        engines, mine = len(self._free), slice(cost.first_channel, cost.first_channel + cost.channels)
+        if self._common and cost.channels < engines:
+            self._free = [self._common] * engines
+        free_ns, before = self._common or max(self._free[mine])
         start_ns = max(first_ns, self.first_free_ns(cost))
-        self._first.clear()
         done_ns = self._hbm.move_slice(start_ns, hbm_ns)
         end_ns = max(max(first_ns, free_ns) + busy_ns, done_ns)
-        if free_ns <= start_ns:  # all start together
-            self._free[mine] = [(end_ns, number)] * len(taken)
-        else:
-            self._free[mine] = [(max(max(first_ns, free) + busy_ns, done_ns), number) for free, _ in taken]
+        if free_ns > start_ns:
+            taken = [(max(max(first_ns, free) + busy_ns, done_ns), number) for free, _ in self._free[mine]]
+        else:  # all start together
+            taken = [(end_ns, number)] * cost.channels
+        self._common = taken[0] if len(taken) == engines and free_ns <= start_ns else None
+        if not self._common:
+            self._free[mine] = taken
+            self._first.clear()
         return SliceService(start_ns, end_ns, free_ns, before)
 
 
@@ -120,9 +127,9 @@ class QueueTurns:
         waiting = self._waiting
         return [waiting[queue][0] for queue in self._orders[self._last] if waiting[queue]]
 
-    def take_turn(self, number: int) -> None:
-        """Give the turn to a transfer of `heads`; it stays until `finish_transfer`."""
-        self._last = next(at for at, queue in enumerate(self._waiting) if queue and queue[0] == number)
+    def take_turn(self, queue: int) -> None:
+        """Give the turn to the first transfer of a queue; it stays until `finish_transfer`."""
+        self._last = queue
 
     def finish_transfer(self) -> None:
         """Remove the transfer whose turn it was."""

@@ -198,7 +198,7 @@ class Engines:
     def _engine_free(self, lane: int, cost: Cost) -> tuple[float, int]:
         """When an engine can take an instruction of this cost, and which instruction it waits for."""
         found = (self.free_ns[lane], self._lane_last[lane])
-        array = self._arrays.get(lane)
+        array = self._arrays.get(lane) if self._arrays else None
         return found if array is None else max(found, array.free_time(cost.parts))
 
     def _wait_for_engine(self, number: int, free_ns: float, before: int, table_ns: float) -> float:
@@ -299,6 +299,7 @@ class Engines:
         if end > self.latest[0]:
             self.latest = (end, number)
         lanes, latency, ready, missing = self.lane, self._latency[lane], self.ready_ns, self.missing
+        cause, blocker, release = self._cause, self._blocker, self._release
         for follower in self._followers[number]:
             to = lanes[follower]
             time = end + latency[to]
@@ -308,7 +309,7 @@ class Engines:
                 time = piped_ns
             if time > ready[follower]:
                 ready[follower] = time
-                self._record_wait(follower, tl.DEPENDENCE, number, end)
+                cause[follower], blocker[follower], release[follower] = tl.DEPENDENCE, number, end
             left = missing[follower] = missing[follower] - 1
             if not left:
                 self.woken.append(follower)

@@ -201,17 +201,26 @@ class _ListScheduler:
             heappush(self._events, (self._serving[core], _SERVE, core))
 
     def _on_serve(self, now: float, core: int) -> None:
-        """An engine is free: serve a slice of the first transfer in turn that needs it."""
-        turns, service_ns = self._turns[core], self._engines.service_ns
+        """An engine is free: serve a slice of the first transfer in turn that needs it.
+
+        As long as nothing else happens before, the next slices follow at once, without events.
+        """
         if now != self._serving[core]:
             return  # an earlier event took its place
-        number = next(one for one in turns.heads() if service_ns(one) <= now)
-        turns.take_turn(number)
-        if self._engines.serve_slice(number):
-            turns.finish_transfer()
-            self._push_events()
-        self._serving[core] = inf
-        self._plan_service(now, core)
+        turns, service_ns, events = self._turns[core], self._engines.service_ns, self._events
+        heads = turns.heads()
+        while heads:
+            number = next(one for one in heads if service_ns(one) <= now)
+            turns.take_turn(self._engines.lane[number] % len(QUEUES) - FIRST_DMA)
+            if self._engines.serve_slice(number):
+                turns.finish_transfer()
+                self._push_events()
+            heads = turns.heads()
+            now = max(now, min(map(service_ns, heads), default=inf))
+            if events and heads and events[0] <= (now, _SERVE, core):
+                heappush(events, (now, _SERVE, core))
+                break
+        self._serving[core] = now
 
     def _on_free(self, now: float, tensor: int) -> None:
         tile = self._tiles[tensor]
