@@ -4,7 +4,8 @@ Names and definitions are the profiler's. There are two conventions. `explorer` 
 schema: bytes are totals over all partitions, a float32 product counts once, percents are 0 to 100. `legacy`
 follows neuron-profile on Trainium 1: engines' bytes are those of one partition and leave out what
 tensor_tensor, scans and memset touch as well as per-partition scalars; a float32 product counts as two
-instructions, each with all its flops and bytes; percents are fractions. In both, `total_time` and `*_time`
+instructions, each with all its flops and bytes; percents are fractions; tensors that the kernel keeps in HBM
+for itself count as spilled, which profiles of Trainium 2 do not show. In both, `total_time` and `*_time`
 are seconds, and DMA counts the bytes in both memories it touches. All times are predicted.
 """
 
@@ -26,6 +27,7 @@ from nki_sim.timing.traffic import (
     Counters,
     CountingConvention,
     count_forms,
+    count_spills,
     count_traffic,
     form_flops,
     is_transpose,
@@ -41,6 +43,7 @@ CONVENTIONS: dict[ConventionName, CountingConvention] = {
         uncounted=frozenset({"tensor_tensor", "tensor_tensor_scan", "memset"}),
         scalar_operands=False,
         fp32_instructions=2,
+        scratch_spills=True,
         percent=1.0,
     ),
 }
@@ -60,6 +63,7 @@ def profile_counters(forecast: Forecast, convention: ConventionName = "explorer"
         "neuroncore_cycle_count": round(total_s * target.sync_clock_ghz * 1e9),
         **_total_times(timeline, rules),
         **moved,
+        **count_spills(forecast.compiled, rules),
         **_flop_counters(program, target, rules),
         **_tensor_sizes(program),
         **_dma_counters(program, timeline, target, rules),

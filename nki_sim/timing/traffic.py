@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nki_sim.forms import HBM_BUFFERS, Form, Operand
+from nki_sim.compiler.compiled_program import RELOAD, SAVE, CompiledProgram
+from nki_sim.forms import Form, Operand
 from nki_sim.operators import OPERATORS
 from nki_sim.operators.rules.matrix import rows_per_partition
 from nki_sim.program.ir import Program
@@ -26,13 +27,15 @@ class CountingConvention:
 
     `per_partition`: engines' bytes are those of one partition. `uncounted` are instructions whose operands do
     not count; `scalar_operands` says whether [P, 1] operands beside data count. A float32 product is
-    `fp32_instructions` instructions on the tensor engine, each with its flops and bytes.
+    `fp32_instructions` instructions on the tensor engine, each with its flops and bytes. `scratch_spills`:
+    tensors in HBM that the kernel declares and does not return count as spills too.
     """
 
     per_partition: bool = False
     uncounted: frozenset[str] = frozenset()
     scalar_operands: bool = True
     fp32_instructions: int = 1
+    scratch_spills: bool = False
     percent: float = 100.0
 
 
@@ -46,7 +49,7 @@ def profiled_instructions(form: Form, convention: CountingConvention) -> int:
 
 
 def count_traffic(program: Program, convention: CountingConvention) -> Counters:
-    """`{memory}_{read|write}_bytes`, spilled bytes, and bytes that engines move from PSUM to SBUF."""
+    """`{memory}_{read|write}_bytes`, and bytes that engines move from PSUM to SBUF."""
     found: Counters = {f"{name}_{way}_bytes": 0 for name in MEMORIES for way in ("read", "write")}
     moved = {"psum_read_sbuf_write_count": 0, "psum_read_sbuf_write_bytes": 0}
     for form, count in zip(program.forms, count_forms(program), strict=True):
@@ -56,8 +59,7 @@ def count_traffic(program: Program, convention: CountingConvention) -> Counters:
         if form.engine != "dma" and sizes.get("psum_read_bytes") and "sbuf_write_bytes" in sizes:
             moved["psum_read_sbuf_write_count"] += count * profiled_instructions(form, convention)
             moved["psum_read_sbuf_write_bytes"] += sizes["psum_read_bytes"] * count
-    saved, reloaded = _internal_bytes(program)
-    return {**found, **moved, "spill_save_bytes": saved, "spill_reload_bytes": reloaded}
+    return {**found, **moved}
 
 
 def count_forms(program: Program) -> list[int]:
@@ -110,12 +112,15 @@ def _is_data(form: Form, item: Operand) -> bool:
     return item.free > 1 or all(other.free == 1 for other in form.tiles)
 
 
-def _internal_bytes(program: Program) -> tuple[int, int]:
-    """Bytes written to and read from HBM tensors that are neither inputs, outputs nor constants."""
-    cells = program.cells
-    buffers = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
-    internal = buffers[program.tensor_sites]
-    internal[[*program.inputs, *program.outputs, *program.constants]] = False
-    sizes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand]
-    chosen = internal[cells.tensor]
-    return int(sizes[chosen & cells.writes].sum()), int(sizes[chosen & ~cells.writes].sum())
+def count_spills(compiled: CompiledProgram, convention: CountingConvention) -> Counters:
+    """Bytes of tiles that the compiler saves to HBM and reads back."""
+    program, cells = compiled.program, compiled.program.cells
+    sizes = np.array([item.nbytes * item.in_hbm for item in program.operands], dtype=np.int64)[cells.operand]
+    origins = compiled.origins[cells.instruction]
+    saved, reloaded = origins == SAVE, origins == RELOAD
+    if convention.scratch_spills:
+        internal = np.ones(len(program.tensor_sites), dtype=bool)
+        internal[[*program.inputs, *program.outputs, *program.constants]] = False
+        chosen = internal[cells.tensor]
+        saved, reloaded = chosen & cells.writes, chosen & ~cells.writes
+    return {"spill_save_bytes": int(sizes[saved].sum()), "spill_reload_bytes": int(sizes[reloaded].sum())}

@@ -105,7 +105,9 @@ def test_what_cannot_be_filled_is_absent(tracing: Any) -> None:
     assert "model_flops" not in counters
 
 
-def test_intermediates_in_hbm_count_as_spill(tracing: Any) -> None:
+def test_tensors_that_a_kernel_keeps_in_hbm_are_spills_in_the_legacy_convention(
+    tracing: Any,
+) -> None:
     text = """
     @nki.jit
     def kernel(x):
@@ -120,7 +122,10 @@ def test_intermediates_in_hbm_count_as_spill(tracing: Any) -> None:
     """
     program = tracing(text, spec(128, 64))
     counters = profile_counters(forecast_program(program, TRN2))
-    assert (counters["spill_save_bytes"], counters["spill_reload_bytes"]) == (32768, 2 * 16384)
+    assert (counters["hbm_read_bytes"], counters["hbm_write_bytes"]) == (2 * 32768, 2 * 32768)
+    assert (counters["spill_save_bytes"], counters["spill_reload_bytes"]) == (0, 0)
+    legacy = profile_counters(forecast_program(program, TRN2), "legacy")
+    assert (legacy["spill_save_bytes"], legacy["spill_reload_bytes"]) == (32768, 2 * 16384)
 
 
 # Of a published profile of a 4096 x 5120 x 12288 product on Trainium 1: matmuls, transposes, copied results.
