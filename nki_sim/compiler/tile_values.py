@@ -15,6 +15,7 @@ import numpy as np
 from nki_sim.compiler.program_draft import ProgramDraft
 from nki_sim.flow.regions import Box, access_boxes, fills_box, find_overlaps
 from nki_sim.program.ir import Bools, Ints, Program
+from nki_sim.targets import Target
 
 _Overlaps = tuple[list[list[int]], list[list[int]]]
 
@@ -46,6 +47,14 @@ def rename_values(draft: ProgramDraft) -> None:
             tensors[order[begin:end]] = draft.add_tensor_like(int(tensors[order[first]]))
     if len(draft.tensor_sites) > len(program.tensor_sites):
         draft.replace_operands(tensors, cells.offset)
+
+
+def rename_program(program: Program, target: Target) -> Program:
+    """The program with a tensor for each value of a tile, where the target's compiler renames."""
+    draft = ProgramDraft(program)
+    if target.address_rotation and not program.loops:
+        rename_values(draft)
+    return draft.build_program().program if draft.is_changed else program
 
 
 def _rewritten_cells(program: Program, wanted: Bools) -> Ints:

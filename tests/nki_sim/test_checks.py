@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.checks.program import Violation
 from nki_sim.checks.warnings import find_warnings
+from nki_sim.compiler.compiled_program import TRACED
+from nki_sim.compiler.pass_pipeline import compile_program
 
 X = ArraySpec((128, 512), "float32")
 TRN2 = targets.load("trn2")
@@ -79,6 +82,26 @@ def test_tiles_of_few_partitions_lie_above_one_another(
     program = tracing(body, X)
     assert found(program) == []
     assert [item.code for item in find_warnings(program, TRN2)] == ([] if fits else ["sbuf_spill"])
+
+
+def test_only_values_that_are_needed_at_once_are_spilled(tracing: Any) -> None:
+    """Two tiles, each written anew before every use: their values never lie in SBUF together."""
+    body = """
+a, b = (nl.ndarray((128, {words}), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2))
+nisa.dma_copy(dst=out, src=x)
+for _ in range(3):
+    for t in (a, b):
+        nisa.memset(t, 0.0)
+        nisa.tensor_scalar(t, t, nl.add, 1.0)
+"""
+    words = TRN2.sbuf_usable_bytes // 4 * 3 // 4
+    program = tracing(kernel(body.format(words=words)), X)
+    assert find_warnings(program, TRN2) == []
+    in_place = replace(TRN2, address_rotation=False)
+    (warning,) = find_warnings(program, in_place)
+    assert (warning.code, warning.value) == ("sbuf_spill", 2 * 4 * words)
+    for target, spills in ((TRN2, False), (in_place, True)):
+        assert (compile_program(program, target).origins.max() > TRACED) == spills
 
 
 def test_no_tile_is_longer_than_a_partition(tracing: Any) -> None:
