@@ -9,7 +9,8 @@ measured profiles, each matched to a kernel by problem and dimensions:
     {"kernels": [{"problem": "silu", "config": {"M": 4096, "N": 7168}, "platform": "trn1",
                   "measured": {"latency": 1.33, "hbm_read_bytes": 117440512}}]}
 
-`latency` is in ms, the other fields are those of a profile's summary. FILE of `--pairs` holds lists of
+`latency` is in ms, the other fields are those of a profile's summary; shares are of its `total_time` (s), or
+of the latency. FILE of `--pairs` holds lists of
 variants of one kernel:
 
     [{"problem": "silu", "platform": "trn1", "reference": "silu_numpy.py",
@@ -22,7 +23,8 @@ Paths are relative to the file itself, or to ROOT.
 
 Every kernel is traced and predicted in a process of its own. Per kernel: measured, predicted, ratio, the
 predicted interval, and the relative error of each counter that both sides have, in the convention of the
-legacy profiler for legacy kernels. `overall` and `baselines` are over the profiles (over the variants when
+legacy profiler for legacy kernels, and whether the medians for HBM bytes, spilled bytes and busy times reach
+their aims (`counter_scores`). `overall` and `baselines` are over the profiles (over the variants when
 there are none); `pairwise_order_percent` is over all pairs of profiles, or with `--pairs` over those pairs
 of variants of one list whose measured latencies differ by more than 15 %.
 
@@ -36,7 +38,8 @@ then lie outside the range that intervals assume. Neither changes any table.
 
 `--families` does so by family, which is all kernels of one problem: it fits the constants of
 `measured/families.py` on the other families of the same target, and prints the errors of each family left
-out and in-sample beside those of the busiest engine, how many measured latencies lie in intervals that were
+out and in-sample beside those of the busiest engine, where that one is better, how many pairs more than 15 %
+apart are in order by target and in all (`order`), how many measured latencies lie in intervals that were
 made without the kernel's family, and how often orders that were said to be sure are right. `--write` keeps
 this: `nki_sim/timing/residuals.json`, which intervals are made from, and `measured/bar.json`, which tests
 compare with. `--programs FOLDER` keeps traced programs between runs.
@@ -66,7 +69,16 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
 from benchmarks.corpora.processes import Limits  # noqa: E402 - the path is set above
-from benchmarks.measured import cases, evidence, families, fit, report, runs, stored  # noqa: E402
+from benchmarks.measured import (  # noqa: E402
+    cases,
+    counter_scores,
+    evidence,
+    families,
+    fit,
+    report,
+    runs,
+    stored,
+)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -99,6 +111,7 @@ def _compare_kernels(options: argparse.Namespace, chosen: list[cases.Case], prog
         tell=_tell,
     )
     result = report.report(outcomes)
+    result["counter_scores"] = counter_scores.score_counters(result["kernels"])
     if options.fit or options.leave_one_out:
         good = [item.case for item in outcomes if item.found is not None and not item.case.group]
         with fit.Timer(good, programs, options.jobs, fit.chosen(options.constants)) as timer:
@@ -117,6 +130,7 @@ def _compare_kernels(options: argparse.Namespace, chosen: list[cases.Case], prog
             tell=_tell,
         )
         result["families"] = families.report_families(predicted, left_out)
+        result["order"] = families.report_order(predicted, left_out)
         items = evidence.collect_predictions(predicted, left_out)
         result["evidence"] = evidence.report_evidence(items)
         if options.write:
@@ -153,9 +167,10 @@ def _programs(folder: Path | None) -> Iterator[Path]:
 
 def _lines(options: argparse.Namespace, result: dict[str, Any]) -> Iterator[str]:
     yield from report.lines(result, counters=not options.brief)
+    yield from counter_scores.lines(result["counter_scores"])
     yield from fit.lines(result)
     if "families" in result:
-        yield from families.lines(result["families"])
+        yield from families.lines(result["families"], result["order"])
         yield from evidence.lines(result["evidence"])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.measured import fit
 from benchmarks.measured.runs import Outcome
-from benchmarks.measured.scores import Pair, distinct, scores
+from benchmarks.measured.scores import Pair, Scores, distinct, order_percent, scores
 from nki_sim import targets
 
 FITTED: dict[str, fit.Range] = {
@@ -25,6 +25,11 @@ FITTED: dict[str, fit.Range] = {
 """The constants that no trace shows alone; where a target documents one, it is not fitted."""
 
 NAIVE = "busiest_engine"
+
+KINDS = ("left_out", "in_sample", "naive")
+
+ALL = "all"
+"""Stands for all targets."""
 
 FITTED_KERNELS = 4
 """Kernels of a family that fits use, those with the fewest instructions: each is scheduled many times."""
@@ -86,48 +91,89 @@ def report_families(
     outcomes: Sequence[Outcome], left_out: Mapping[int, LeftOutPrediction]
 ) -> list[dict[str, Any]]:
     """Scores of each family, in-sample, left out, and of the busiest engine."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for place, item in enumerate(outcomes):
-        groups.setdefault((item.case.target, item.case.problem), []).append(place)
     return [
-        {
-            "target": target,
-            "family": family,
-            "kernels": len(places),
-            **_score_family(
-                [outcomes[place] for place in places],
-                [left_out[place].latency_ms for place in places if place in left_out],
-            ),
-        }
-        for (target, family), places in sorted(groups.items())
+        {"target": target, "family": family, "kernels": len(places), **_score_family(pairs)}
+        for (target, family), places in _group_families(outcomes).items()
+        for pairs in [_pair_predictions(outcomes, left_out, places)]
     ]
 
 
-def _score_family(items: Sequence[Outcome], left_out: Sequence[float]) -> dict[str, Any]:
-    measured = [item.case.measured["latency"] for item in items]
-    predicted = {
+def _group_families(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[int]]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for place, item in enumerate(outcomes):
+        groups.setdefault((item.case.target, item.case.problem), []).append(place)
+    return dict(sorted(groups.items()))
+
+
+def _pair_predictions(
+    outcomes: Sequence[Outcome], left_out: Mapping[int, LeftOutPrediction], places: Sequence[int]
+) -> dict[str, list[Pair]]:
+    """Measured and predicted, by kind of prediction; left out only if all kernels of the family are."""
+    items = [outcomes[place] for place in places]
+    times = {
+        "left_out": [left_out[place].latency_ms for place in places if place in left_out],
         "in_sample": [item.predicted_ms for item in items],
-        "left_out": list(left_out),
         "naive": [float(item.found["baselines_ms"][NAIVE]) for item in items if item.found],
     }
-    made: dict[str, Any] = {}
-    for kind, times in predicted.items():
-        pairs: list[Pair] = list(zip(measured, times, strict=True)) if len(times) == len(measured) else []
-        made[kind] = scores(pairs, distinct(pairs))
+    measured = [item.case.measured["latency"] for item in items]
+    return {
+        kind: list(zip(measured, mine, strict=True)) if len(mine) == len(measured) else []
+        for kind, mine in times.items()
+    }
+
+
+def _score_family(pairs: Mapping[str, list[Pair]]) -> dict[str, Any]:
+    made: dict[str, Any] = {kind: scores(mine, distinct(mine)) for kind, mine in pairs.items()}
+    made["worse_than_naive"] = _find_losses(made["left_out"], made["naive"])
     return made
 
 
-def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The table for people: median and worst error, and pairs in order, of each kind of prediction."""
-    kinds = ("left_out", "in_sample", "naive")
-    yield f"{'family':<36} kernels " + "".join(f"{kind.replace('_', ' '):>26}" for kind in kinds)
-    yield f"{'':<44} " + "".join(f"{'median   worst   order':>26}" for _ in kinds)
+def _find_losses(left_out: Scores, naive: Scores) -> list[str]:
+    """In what the busiest engine predicts a family better than the model that has not seen it."""
+    median, order = (
+        [one[name] for one in (left_out, naive)] for name in ("median_ape_percent", "pairwise_order_percent")
+    )
+    lost = {
+        "median": None not in median and median[0] > median[1],  # type: ignore[operator]
+        "order": None not in order and order[0] < order[1],  # type: ignore[operator]
+    }
+    return [name for name, is_lost in lost.items() if is_lost]
+
+
+def report_order(
+    outcomes: Sequence[Outcome], left_out: Mapping[int, LeftOutPrediction]
+) -> list[dict[str, Any]]:
+    """Of pairs of a family that differ, the share in order: by target and in all, by kind of prediction."""
+    ordered: dict[str, dict[str, list[tuple[Pair, Pair]]]] = {}
+    for (target, _), places in _group_families(outcomes).items():
+        pairs = _pair_predictions(outcomes, left_out, places)
+        for kind, mine in pairs.items() if pairs["left_out"] else ():
+            for name in (target, ALL):
+                ordered.setdefault(name, {}).setdefault(kind, []).extend(distinct(mine))
+    return [
+        {"target": name, "pairs": len(kinds["left_out"])}
+        | {kind: order_percent(found) for kind, found in kinds.items()}
+        for name, kinds in sorted(ordered.items(), key=lambda entry: entry[0] == ALL)
+    ]
+
+
+def lines(rows: Sequence[Mapping[str, Any]], order: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The tables for people: errors and pairs in order by family, then pairs in order in all."""
+    yield f"{'family':<36} kernels " + "".join(f"{kind.replace('_', ' '):>26}" for kind in KINDS)
+    yield f"{'':<44} " + "".join(f"{'median   worst   order':>26}" for _ in KINDS) + "  better than naive?"
     for row in rows:
-        cells = "".join(f"{_shown(row[kind]):>26}" for kind in kinds)
-        yield f"{row['target'] + ' ' + row['family']:<36} {row['kernels']:>7} {cells}"
+        cells = "".join(f"{_format_scores(row[kind]):>26}" for kind in KINDS)
+        better = "  no: " + ", ".join(row["worse_than_naive"]) if row["worse_than_naive"] else "  yes"
+        yield f"{row['target'] + ' ' + row['family']:<36} {row['kernels']:>7} {cells}{better}"
+    for one in order:
+        shares = ", ".join(f"{kind.replace('_', ' ')} {_format_percent(one[kind]).strip()}" for kind in KINDS)
+        yield f"pairs over 15 % apart in order, {one['target']}: {shares} of {one['pairs']} pairs"
 
 
-def _shown(found: Mapping[str, float | None]) -> str:
+def _format_scores(found: Mapping[str, float | None]) -> str:
     names = ("median_ape_percent", "worst_ape_percent", "pairwise_order_percent")
-    values = [found[name] for name in names]
-    return " ".join("     - " if value is None else f"{value:6.1f}%" for value in values)
+    return " ".join(_format_percent(found[name]) for name in names)
+
+
+def _format_percent(value: float | None) -> str:
+    return "     - " if value is None else f"{value:6.1f}%"

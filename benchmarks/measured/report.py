@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -110,19 +110,34 @@ def row(item: Outcome) -> Row:
 
 
 def _counters(item: Outcome) -> dict[str, Row]:
-    """The fields that both sides have; of an engine's share of the time also the time itself."""
+    """The fields that both sides have; of an engine's share of the time also the time itself.
+
+    A share of the measured side is one of the profiled run, which takes longer than runs without a profiler.
+    """
     assert item.found is not None
     measured, predicted = dict(item.case.measured), dict(item.found["counters"])
-    times = {"measured": measured["latency"], "predicted": item.predicted_ms}
-    shared = sorted((measured.keys() & predicted.keys()) - _TIMES)
-    found = {name: _error(measured[name], predicted[name]) for name in shared}
-    for name in (name for name in shared if name.endswith(_SHARE)):
-        whole = 100.0 if max(measured[name], predicted[name]) > 1.0 else 1.0
-        slight = 0.0 < measured[name] / whole < SLIGHT_SHARE
-        busy = measured[name] * times["measured"] / whole, predicted[name] * times["predicted"] / whole
-        found[name] = _error(measured[name], predicted[name], slight=slight)
+    if {"hbm_read_bytes", "hbm_write_bytes"} <= predicted.keys():
+        predicted["hbm_bytes"] = predicted["hbm_read_bytes"] + predicted["hbm_write_bytes"]
+    profiled_ms = 1e3 * measured.get("total_time", measured["latency"] / 1e3)
+    whole, own_whole = _whole(measured), _whole(predicted)
+    found = {}
+    for name in sorted((measured.keys() & predicted.keys()) - _TIMES):
+        if not name.endswith(_SHARE):
+            found[name] = _error(measured[name], predicted[name])
+            continue
+        share, own_share = measured[name] / whole, predicted[name] / own_whole
+        slight = 0.0 < share < SLIGHT_SHARE
+        found[name] = _error(measured[name], own_share * whole, slight=slight)
+        busy = share * profiled_ms, own_share * item.predicted_ms
         found[f"{name.removesuffix(_SHARE)}_busy_ms"] = _error(*busy, slight=slight)
     return found
+
+
+def _whole(counters: Mapping[str, float]) -> float:
+    """What a share of the whole time is in one side's counters: 1, or 100 where some share is larger."""
+    return (
+        100.0 if max((counters[name] for name in counters if name.endswith(_SHARE)), default=0) > 1 else 1.0
+    )
 
 
 def _error(measured: float, predicted: float, *, slight: bool = False) -> Row:

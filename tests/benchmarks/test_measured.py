@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.measured import families, naive, report, scores
+from benchmarks.measured import counter_scores, families, naive, report, scores
 from benchmarks.measured.cases import Case
 from benchmarks.measured.runs import Outcome
 from nki_sim import ArraySpec, targets, trace
@@ -154,6 +154,90 @@ def test_families_are_scored_left_out_in_sample_and_by_the_busiest_engine() -> N
     assert row["left_out"]["pairwise_order_percent"] == 100.0
     assert row["in_sample"]["worst_ape_percent"] == pytest.approx(50.0)
     assert row["naive"]["worst_ape_percent"] == pytest.approx(75.0)
-    assert "trn2 a" in list(families.lines([row]))[-1]
+    assert row["worse_than_naive"] == []
     (alone,) = families.report_families(items, {})
     assert alone["left_out"]["median_ape_percent"] is None
+    assert alone["worse_than_naive"] == []
+
+
+def predicted_family(
+    target: str, family: str, *rows: tuple[float, float, float]
+) -> list[tuple[Outcome, float]]:
+    """Kernels with what was measured, what the busiest engine predicts, and what is predicted left out."""
+    return [
+        (
+            Outcome(
+                Case(name=family, problem=family, target=target, measured={"latency": measured}),
+                {"predicted_ms": left_out, "baselines_ms": {"busiest_engine": naive}},
+            ),
+            left_out,
+        )
+        for measured, naive, left_out in rows
+    ]
+
+
+def test_order_is_of_pairs_of_one_family_by_target_and_in_all() -> None:
+    kernels = [
+        *predicted_family("trn2", "good", (1.0, 3.0, 1.0), (2.0, 2.0, 2.0), (4.0, 1.0, 4.0)),
+        *predicted_family("trn2", "bad", (8.0, 1.0, 2.0), (16.0, 2.0, 1.0)),
+        *predicted_family("trn1", "near", (1.0, 1.0, 2.0), (1.1, 2.0, 1.0), (3.0, 3.0, 3.0)),
+    ]
+    items = [item for item, _ in kernels]
+    left_out = {place: families.LeftOutPrediction(ms, {}) for place, (_, ms) in enumerate(kernels)}
+    trn1, trn2, together = families.report_order(items, left_out)
+    assert (trn1["target"], trn1["pairs"], trn1["left_out"]) == ("trn1", 2, 100.0)  # 1.0 and 1.1 are no pair
+    assert (trn2["target"], trn2["pairs"], trn2["left_out"], trn2["naive"]) == ("trn2", 4, 75.0, 25.0)
+    assert (together["target"], together["pairs"]) == ("all", 6)
+    assert together["left_out"] == pytest.approx(500 / 6)
+    rows = families.report_families(items, left_out)
+    assert {row["family"]: row["worse_than_naive"] for row in rows} == {
+        "good": [], "bad": ["order"], "near": ["median"],
+    }  # fmt: skip
+    said = list(families.lines(rows, [trn1, trn2, together]))
+    assert (
+        "pairs over 15 % apart in order, trn2: left out 75.0%, in sample 75.0%, naive 25.0% of 4 pairs"
+        in said
+    )
+    assert any(line.startswith("trn2 bad") and line.endswith("no: order") for line in said)
+
+
+# -- counters as scores ----------------------------------------------------------------------------
+
+
+def test_counters_are_scored_against_their_aims_by_target() -> None:
+    near, far, slight = (
+        report.row(outcome({"latency": 2.0, **measured}, predicted))
+        for measured, predicted in (
+            (
+                {"hbm_read_bytes": 100.0, "spill_save_bytes": 0.0},
+                {"hbm_read_bytes": 93, "spill_save_bytes": 0},
+            ),
+            (
+                {"hbm_read_bytes": 100.0, "spill_save_bytes": 10.0},
+                {"hbm_read_bytes": 95, "spill_save_bytes": 0},
+            ),
+            ({"gpsimd_engine_active_time_percent": 0.0005}, {"gpsimd_engine_active_time_percent": 0.0}),
+        )
+    )
+    hbm, spill = counter_scores.score_counters([near, far, slight])
+    assert (hbm["target"], hbm["kernels"], hbm["median_percent"], hbm["is_met"]) == ("trn1", 1, 6.0, True)
+    assert (spill["median_percent"], spill["values"], spill["is_met"]) == (100.0, 1, False)
+    assert (spill["measured_zero"], spill["zero_as_predicted"]) == (1, 1)
+    said = list(counter_scores.lines([hbm, spill]))
+    assert said[1].endswith("8 %: met")
+    assert said[2].endswith("25 %: missed; of 1 zeros 1 predicted")
+    assert list(counter_scores.lines([])) == []
+
+
+def test_shares_are_of_the_profiled_run_and_of_each_sides_own_whole() -> None:
+    measured = {"latency": 1.0, "total_time": 0.002, "scalar_engine_active_time_percent": 20.0}
+    one = report.row(outcome(measured, {"scalar_engine_active_time_percent": 0.4, "total_time": 0.002}))
+    busy = one["counters"]["scalar_engine_busy_ms"]
+    assert (busy["measured"], busy["predicted"]) == pytest.approx((0.4, 0.8))
+    assert one["counters"]["scalar_engine_active_time_percent"]["predicted"] == pytest.approx(40.0)
+
+
+def test_traffic_of_hbm_may_be_measured_as_one_sum() -> None:
+    moved = {"hbm_read_bytes": 3.0, "hbm_write_bytes": 5.0}
+    one = report.row(outcome({"latency": 1.0, "hbm_bytes": 10.0}, moved))
+    assert one["counters"]["hbm_bytes"]["relative_error"] == pytest.approx(-0.2)
