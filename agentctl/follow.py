@@ -27,7 +27,7 @@ from state.fold import RunState
 from state.home import HomeLayout
 from state.lock import read_owner
 from state.log import EventLog
-from state.model import PauseCause, RunStatus
+from state.model import EffectKey, PauseCause, Role, RunStatus
 from state.reader import LogReader
 from state.records import RecordedEvent
 
@@ -127,7 +127,15 @@ async def _host_run(
             await _stay_for_others(event_log, tracker.run, focus, screen, stop)
     finally:
         stop.requested.set()
-        await hosting
+        await _redraw_until_done(hosting, tracker, screen)
+
+
+async def _redraw_until_done(hosting: asyncio.Task[None], tracker: RunTracker, screen: Screen) -> None:
+    """Keep the status moving while work in flight is given time to finish; raise what hosting raised."""
+    while not hosting.done():
+        screen.show_state(tracker)
+        await asyncio.wait({hosting}, timeout=LOOK_SECONDS)
+    await hosting
 
 
 async def _stay_for_others(
@@ -189,6 +197,7 @@ async def _follow_log(
             answered = answered or find_answer(reader, sent) is not None
             if not _read_page(reader, tracker, news):
                 news.show_standing(tracker)
+                tracker.predictions = _count_predictions(reader, tracker)
                 screen.show_state(tracker)
                 owner = read_owner(HomeLayout(home).lock)
                 if owner is not None and owner.waits_for != waits_for:
@@ -196,6 +205,13 @@ async def _follow_log(
                     screen.show_line(f"waiting: {waits_for}" if waits_for else "the log is free again")
                 await wait_for_first(stop.requested, seconds=LOOK_SECONDS)
             await asyncio.sleep(0)
+
+
+def _count_predictions(reader: LogReader, tracker: RunTracker) -> int:
+    """Return how many predictions the look-aheads in flight have made; the system's stream counts them."""
+    keys = tracker.state.open if tracker.state is not None else ()
+    looking = [key for key in keys if EffectKey.parse(key).role is Role.PREDICTOR]
+    return sum(part.count for key in looking for part in reader.effect_parts(tracker.run, key))
 
 
 async def _open_log(home: Path, stop: StopSignal) -> LogReader | None:

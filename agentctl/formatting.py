@@ -396,11 +396,17 @@ _WORK = {
 }
 
 
-def format_work_in_flight(state: RunState) -> str:
-    """Return what a run is doing: each kind of work with its number of effects."""
+def format_work_in_flight(state: RunState, predictions: int = 0) -> str:
+    """Return what a run is doing: each kind of work with its number of effects.
+
+    `predictions` are those that look-aheads in flight have made so far.
+    """
     counts = Counter(EffectKey.parse(key).role for key in state.open)
-    told = [f"{_WORK.get(role, role.value)} {count}" for role, count in counts.items()]
-    return ", ".join(told) or "deciding"
+    told = {role: f"{_WORK.get(role, role.value)} {count}" for role, count in counts.items()}
+    if (looking := counts[Role.PREDICTOR]) and predictions:
+        most = looking * state.config.search.lookahead_predictions
+        told[Role.PREDICTOR] += f" ({predictions} of at most {most} predictions)"
+    return ", ".join(told.values()) or "deciding"
 
 
 def _narrate_sequences(event: SequencesGiven, tracker: RunTracker) -> str:

@@ -38,6 +38,8 @@ class RunTracker:
     questions: CallTally = field(default_factory=CallTally)
     initial_error: ErrorInfo | None = None
     """What is wrong with the initial kernel, if it was rejected."""
+    predictions: int = 0
+    """Predictions that the look-aheads in flight have made so far."""
 
     def add(self, item: RecordedEvent) -> None:
         """Apply the run's next event."""

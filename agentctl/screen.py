@@ -105,8 +105,9 @@ def status_lines(tracker: RunTracker, elapsed_seconds: float) -> str:
     if state.status is RunStatus.PAUSED:
         return f"paused: {explain_pause(tracker.run, state)}\n{format_run_state(state)}"
     spent = format_usd(None if state.unknown_cost else state.spent_usd)
+    doing = format_work_in_flight(state, tracker.predictions)
     return (
-        f"round {state.round}/{state.config.search.rounds}, {format_work_in_flight(state)}, "
+        f"round {state.round}/{state.config.search.rounds}, {doing}, "
         f"{format_duration(elapsed_seconds)} since it began, spent {spent}\n{format_run_state(state)}"
     )
 

@@ -1,6 +1,8 @@
-"""Checks assignments that declare a tensor's shape, such as `data: nt.tensor[128, 512] = nl.zeros(...)`.
+"""Compiles a kernel's file with what Python itself leaves out.
 
-Python ignores annotations of local variables, so the kernel's file is compiled with a check of them.
+Assignments that declare a tensor's shape, such as `data: nt.tensor[128, 512] = nl.zeros(...)`, are checked,
+because Python ignores annotations of local variables. `and` between masks of the legacy namespace joins them
+like `&`; Python would ask each for its truth.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 from nki_sim.frontend.types import TensorType
 
 _NAME = "__nki_annotated__"
+_JOIN = "__nki_join__"
 
 
 class _AnnotationChecker(ast.NodeTransformer):
@@ -32,9 +35,40 @@ class _AnnotationChecker(ast.NodeTransformer):
         return ast.fix_missing_locations(node)
 
 
+class _MaskJoiner(ast.NodeTransformer):
+    """Rewrites `a and b` to pass `a`, and `b` not yet evaluated, to `join_lazily`."""
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        self.generic_visit(node)
+        binds = any(isinstance(part, ast.NamedExpr | ast.Yield | ast.YieldFrom) for part in ast.walk(node))
+        if not isinstance(node.op, ast.And) or binds:  # a lambda would bind another name, and yield itself
+            return node
+        joined, *others = node.values
+        for other in others:
+            called = ast.Name(id=_JOIN, ctx=ast.Load())
+            nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+            later = ast.Lambda(args=nothing, body=other)
+            joined = ast.copy_location(ast.Call(func=called, args=[joined, later], keywords=[]), node)
+        return ast.fix_missing_locations(joined)
+
+
+def _imports_legacy(tree: ast.Module) -> bool:
+    for node in tree.body:
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if any(name.partition(".")[0] == "neuronxcc" for name in names):
+            return True
+    return False
+
+
 def compile_with_checks(tree: ast.Module, filename: str, namespace: dict[str, Any]) -> Any:
     """Compile a file with its checks; adds the functions that they call to the namespace it will run in."""
     namespace[_NAME] = _check_annotation
+    if _imports_legacy(tree):
+        from nki_sim.frontend.legacy.masks import join_lazily  # not at the top: few files need it
+
+        namespace[_JOIN] = join_lazily
+        tree = _MaskJoiner().visit(tree)
     return compile(_AnnotationChecker().visit(tree), filename, "exec", dont_inherit=True)
 
 

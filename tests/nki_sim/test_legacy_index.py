@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nki_sim import ArraySpec
 from nki_sim.errors import KernelError
+from nki_sim.frontend.entry import trace_bytes
 from nki_sim.frontend.legacy.index import Index, LoopIndex, arange, mgrid
 from nki_sim.frontend.legacy.masks import NEVER, Box, Condition, Mask
 
@@ -150,6 +152,33 @@ def test_conditions_over_one_axis_are_one_box() -> None:
     mask = (p < 64) & (f >= 3) & (f < 300)
     assert list(mask.boxes((128, 512))) == [((0, 64), (3, 300))]
     assert list((-128 * 85 - p + 10943 >= 0).boxes((128, 512))) == [((0, 64), (0, 512))]
+
+
+ARGUMENT = [ArraySpec((128, 512), "float32")]
+JOINED = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+    whole = 3 and [1] and (count := 512) and count
+    nl.store(out[p, f], 0.0)
+    nl.store(out[p, f], nl.load(x[p, f], mask=MASK), mask=MASK)
+    assert whole == 512
+    return out
+"""
+
+
+def test_masks_are_joined_by_and_as_by_ampersand() -> None:
+    found = {}
+    for word in ("and", "&"):
+        source = JOINED.replace("MASK", f"(p < 100) {word} (f >= 3) {word} (p + f < 500)")
+        found[word] = trace_bytes(source, args=ARGUMENT)
+    assert found["and"] == found["&"]
+    assert trace_bytes(JOINED.replace("MASK", "(p < 100)"), args=ARGUMENT) != found["&"]
 
 
 def test_a_mask_that_nothing_passes_has_no_boxes() -> None:

@@ -6,7 +6,7 @@ instruction is issued once for every step. An empty mask skips the instruction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nki_sim.frontend.tensor import fail
@@ -135,6 +135,13 @@ class _EmptyMask(Mask):
 
 
 NEVER = _EmptyMask(())
+
+
+def join_lazily(first: Any, second: Callable[[], Any]) -> Any:
+    """Return `first and second()`, or both joined with `&` if the first is a mask."""
+    if isinstance(first, Mask):
+        return first & second()
+    return first and second()
 
 
 def _refuse_expression(what: str) -> NoReturn:
