@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from agent_core.providers.registry import endpoint_names
 from targets.base import ProposerEntry
 from targets.registry import load_families, load_target
 
@@ -35,8 +36,9 @@ ANY_ENDPOINT = "llm"
 """The proposer that asks models of any endpoint."""
 
 
-_MODELS = ("anthropic", "openai", "local", ANY_ENDPOINT)
-"""Proposers that ask LLMs; they are built for each effect."""
+_MODELS = (*endpoint_names(), ANY_ENDPOINT)
+"""Proposers that ask LLMs; they are built for each effect. Endpoints that a configuration adds are asked by
+the last one."""
 
 _NEUTRAL = {
     "scripted": ProposerEntry("agent_core.roles.scripted", repairs=True),

@@ -47,7 +47,9 @@ def _describe_call_completed(event: CallCompleted) -> str:
     what = f"answer {event.call + 1} to {event.role} of {event.model}"
     if event.reused_from is not None:
         return f"{what}, taken from {event.reused_from}"
-    return f"{what} in {format_work_time(event.ms)}, {_format_cost(event.cost_usd, event.charged_tokens)}"
+    guessed = " (estimated)" if event.tokens is not None and event.tokens.estimated else ""
+    cost = _format_cost(event.cost_usd, event.charged_tokens)
+    return f"{what} in {format_work_time(event.ms)}, {cost}{guessed}"
 
 
 def _describe_call_failed(event: CallFailed) -> str:

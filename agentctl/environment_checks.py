@@ -12,10 +12,10 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from agentctl.endpoint_checks import BAD, GOOD, LOOK, Check, check_endpoints
 from agentctl.views.hosts import UNUSED, list_hosts
 from agentctl.views.owner_process import find_owner_process
 from daemon.errors import DaemonError
@@ -25,8 +25,6 @@ from state.errors import NoLog, StateError
 from state.home import MOUNTS, NETWORK_FILESYSTEMS, HomeLayout, filesystem_type
 from state.lock import read_owner
 from state.reader import LogReader
-
-GOOD, LOOK, BAD = "good", "look", "bad"
 
 MIN_PYTHON = (3, 11)
 PACKAGES = ("pydantic", "numpy", "libcst", "asyncssh", "anthropic", "openai", "sqlite-utils")
@@ -51,18 +49,6 @@ _JAILS = {
         "apt-get install bubblewrap; until then kernels that models write need daemon.allow_weak_jail",
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The answer to one question: `result` is good, look or bad, `found` the finding, `remedy` what you
-    can do.
-    """
-
-    name: str
-    result: str
-    found: str
-    remedy: str = ""
 
 
 def run_checks(
@@ -271,34 +257,7 @@ def _check_configuration(home: Path, env: Mapping[str, str], at: str) -> Iterato
         yield Check(
             "configuration", GOOD, f"{file if file.exists() else 'defaults, there is no config.toml'}"
         )
-    yield from _check_keys(
-        found.daemon, env, needed=any(one not in ("builtin", "knobs") for one in found.run.planner)
-    )
-
-
-def _check_keys(daemon: object, env: Mapping[str, str], *, needed: bool) -> Iterator[Check]:
-    """Yield which endpoints have a key; the keys are read only for that."""
-    from agent_core.providers import keys, registry
-
-    for name in registry.endpoint_names():
-        settings = daemon.endpoint(name)  # type: ignore[attr-defined]
-        file = None if settings.key_file is None else Path(settings.key_file)
-        try:
-            found = keys.find_key(name, env, file)
-        except keys.KeyFault as error:
-            yield Check(
-                f"key: {name}", BAD, str(error), f"a key may come from {keys.describe_key_sources(name)}"
-            )
-            continue
-        if found is not None:
-            yield Check(f"key: {name}", GOOD, "present")
-        elif registry.needs_key(name):
-            remedy = f"a key may come from {keys.describe_key_sources(name)}" if needed else ""
-            yield Check(
-                f"key: {name}", GOOD if not needed else LOOK, "none; only its models need one", remedy
-            )
-        else:
-            yield Check(f"key: {name}", GOOD, "none, and it needs none")
+    yield from check_endpoints(home, found.run, found.daemon, env)
 
 
 def _check_jail() -> Check:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_core.providers.failures import FailureKind
-from agent_core.providers.registry import endpoint_names
 from agentctl.command_answers import SentCommand, find_answer, is_owned
 from agentctl.formatting import format_run_so_far
 from agentctl.run_tracker import RunTracker
@@ -98,7 +97,7 @@ def is_blocked(state: RunState | None, config: DaemonConfig) -> bool:
         return False
     endpoint, _, rest = state.status_reason.partition(": ")
     is_key = rest.partition(":")[0] == FailureKind.AUTH
-    return is_key and endpoint in endpoint_names() and config.endpoint(endpoint).key_file is None
+    return is_key and endpoint in config.endpoint_names and config.endpoint(endpoint).key_file is None
 
 
 async def _host_run(

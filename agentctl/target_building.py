@@ -14,7 +14,7 @@ from agent_core.providers import registry
 from agent_core.providers.completion import CompletionRequest, PromptPart, Provider
 from agent_core.providers.failures import CallError
 from agent_core.providers.keys import KeyFault, find_key
-from agent_core.providers.registry import EndpointSettings, UnknownEndpoint
+from agent_core.providers.registry import UnknownEndpoint
 from daemon.config import Config
 from daemon.errors import DaemonError
 from targets.folders.builder.checks import example_codes, find_uncompilable
@@ -153,9 +153,12 @@ def create_asker(model: str | None, config: Config, env: Mapping[str, str]) -> M
     try:
         settings = config.daemon.endpoint(endpoint)
         key = find_key(endpoint, env, Path(settings.key_file) if settings.key_file else None)
-        if key is None and registry.needs_key(endpoint):
+        chosen = settings.settings(key=key)
+        if missing := registry.find_missing(endpoint, chosen, env):
+            raise DaemonError(f"{model}: {'; '.join(missing)}", code="bad_model")
+        if key is None and registry.find_service(endpoint, chosen).needs_key:
             raise DaemonError(f"{model}: the endpoint {endpoint} needs a key", code="no_key")
-        provider = registry.create_provider(endpoint, EndpointSettings(base_url=settings.base_url, key=key))
+        provider = registry.create_provider(endpoint, chosen)
     except (UnknownEndpoint, KeyFault) as error:
         raise DaemonError(f"{model}: {error}", code="bad_model") from error
     return ModelAsker(model, provider, settings.deadline_seconds)

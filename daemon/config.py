@@ -11,19 +11,30 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from agent_core.proposers import is_llm_proposer
+from agent_core.providers import registry
 from agent_core.providers.keys import redact
+from agent_core.providers.registry import UnknownEndpoint
+from daemon.endpoint_config import OWN_SECTIONS, EndpointConfig, EndpointName, NamedEndpointConfig
 from daemon.errors import DaemonError
 from daemon.safe_read import read_regular_file
 from state import crash
@@ -58,6 +69,10 @@ MODEL_DEFAULTS: Mapping[str, int] = {
 HOST_DEFAULTS: Mapping[str, str] = {"run.evaluator": "ssh"}
 """Defaults for runs that name hosts."""
 
+ANY_NAME = "NAME"
+"""Stands in the schema for the names that a configuration gives to endpoints."""
+_NAMED_KEY = re.compile(r"^(daemon\.endpoints\.)[a-z][a-z0-9_]{0,31}(?=\.|$)")
+
 DEFAULT_ORIGIN = "default"
 """The origin of a value that no source sets."""
 
@@ -79,32 +94,6 @@ def _check_window(text: str) -> str:
 
     parse_window_override(text)
     return text
-
-
-def _check_address(url: str | None) -> str | None:
-    """Refuse an address that may contain a secret, because configurations are logged."""
-    if url is not None and ("@" in url.partition("//")[2].partition("/")[0] or "?" in url or "#" in url):
-        raise ValueError("an address holds no user, no password and no query; a key is given by key_file")
-    return url
-
-
-class EndpointConfig(FrozenModel):
-    """How to reach a model endpoint, and how long to wait for its answers."""
-
-    base_url: Annotated[str | None, AfterValidator(_check_address)] = Field(
-        default=None, pattern=r"^https?://", description="where the endpoint is; not set: its usual place"
-    )
-    key_file: str | None = Field(
-        default=None,
-        description="a file of mode 0600 with the key; else a credential or variable has it",
-    )
-    calls: int = Field(default=8, ge=1, le=1024, description="questions under way at a time")
-    deadline_seconds: float = Field(
-        default=900.0, gt=0, le=86_400, description="deadline of one attempt at an answer"
-    )
-    patience_seconds: float = Field(
-        default=21_600.0, gt=0, le=604_800, description="how long one question is asked again and again"
-    )
 
 
 class DaemonConfig(FrozenModel):
@@ -165,15 +154,45 @@ class DaemonConfig(FrozenModel):
     openai: EndpointConfig = EndpointConfig()
     local: EndpointConfig = EndpointConfig()
 
-    def endpoint(self, name: str) -> EndpointConfig:
-        """Return the settings of an endpoint; `agent_core.providers.registry` lists the names."""
-        found: EndpointConfig = getattr(self, name)
-        return found
+    endpoints: dict[EndpointName, NamedEndpointConfig] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_endpoints(self) -> Self:
+        for name, one in self.endpoints.items():
+            if name in OWN_SECTIONS:
+                raise ValueError(f"daemon.endpoints.{name}: this endpoint's section is daemon.{name}")
+            if one.service is None and name not in registry.endpoint_names():
+                known = ", ".join(registry.SERVICES)
+                raise ValueError(f"daemon.endpoints.{name}.service: say what serves it: {known}")
+        for key, texts in (("prices", self.prices), ("windows", self.windows)):
+            for text in texts:
+                try:
+                    self.endpoint(text.partition("/")[0].strip())
+                except UnknownEndpoint as error:
+                    raise ValueError(f"daemon.{key}: {text}: {error}") from None
+        return self
+
+    def endpoint(self, name: str) -> NamedEndpointConfig:
+        """Return the settings of an endpoint.
+
+        Raises:
+            UnknownEndpoint: no endpoint has this name.
+        """
+        if name in self.endpoints:
+            return self.endpoints[name]
+        registry.require_endpoint(name, self.endpoint_names)
+        own: EndpointConfig = getattr(self, name) if name in OWN_SECTIONS else EndpointConfig()
+        return NamedEndpointConfig(**dict(own))
+
+    @property
+    def endpoint_names(self) -> tuple[str, ...]:
+        """The names of all endpoints: those that need no configuration, and those that it adds."""
+        return tuple(dict.fromkeys((*registry.endpoint_names(), *self.endpoints)))
 
     @property
     def calls(self) -> int:
         """How many questions may be under way at a time, over all endpoints."""
-        return self.anthropic.calls + self.openai.calls + self.local.calls
+        return sum(self.endpoint(name).calls for name in self.endpoint_names)
 
 
 class Config(FrozenModel):
@@ -203,10 +222,18 @@ class EffectiveConfig:
     config: Config
     sources: Mapping[str, str]
 
+    def _keys(self) -> Iterator[str]:
+        """Yield all keys, those of named endpoints once for each name."""
+        for key in _config_schema():
+            if f".{ANY_NAME}." not in key:
+                yield key
+        for name in self.config.daemon.endpoints:
+            yield from (key.replace(ANY_NAME, name) for key in _config_schema() if f".{ANY_NAME}." in key)
+
     def items(self) -> Iterator[tuple[str, Any, str]]:
         """Yield (key, JSON value, origin) for every key, section by section."""
         document = self.config.model_dump(mode="json")
-        for key in _config_schema():
+        for key in self._keys():
             value: Any = document
             for name in key.split("."):
                 value = value.get(name, _MISSING)
@@ -318,7 +345,7 @@ def parse_setting(name: str, value: Any) -> tuple[str, Any]:
         ValueError: the text is the rest of the fault's line, after the name.
     """
     known = _config_schema().keys() | _section_keys()
-    key = name if name in known or f"run.{name}" not in known else f"run.{name}"
+    key = name if _schema_key(name) in known or f"run.{name}" not in known else f"run.{name}"
     return key, _parse_entry(_ConfigEntry(key, value, "--set", text=False))
 
 
@@ -360,12 +387,20 @@ def _config_schema() -> dict[str, FieldInfo]:
 def _walk_fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
     for name, info in model.model_fields.items():
         kind = info.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+        if get_origin(kind) is dict and issubclass(get_args(kind)[1], BaseModel):
+            yield from _walk_fields(get_args(kind)[1], f"{prefix}{name}.{ANY_NAME}.")
+        elif isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from _walk_fields(kind, f"{prefix}{name}.")
         else:
             yield prefix + name, info
 
 
+def _schema_key(key: str) -> str:
+    """Return the key in the schema that a key stands for: names of one's own are `NAME` there."""
+    return _NAMED_KEY.sub(rf"\1{ANY_NAME}", key)
+
+
+@cache
 def _section_keys() -> frozenset[str]:
     """Return the keys that hold other keys."""
     return frozenset(key[:i] for key in _config_schema() for i, letter in enumerate(key) if letter == ".")
@@ -390,7 +425,7 @@ def _read_file(path: Path) -> tuple[Mapping[str, Any], list[str]]:
 def _entries_from_file(table: Mapping[str, Any], origin: str, prefix: str = "") -> Iterator[_ConfigEntry]:
     for name, value in table.items():
         key = prefix + name
-        if key in _section_keys() and isinstance(value, dict):
+        if _schema_key(key) in _section_keys() and isinstance(value, dict):
             yield from _entries_from_file(value, origin, f"{key}.")
         else:
             yield _ConfigEntry(key, value, origin, text=False)
@@ -414,7 +449,7 @@ def _parse_entry(entry: _ConfigEntry) -> Any:
     Raises:
         ValueError: the text is the rest of the fault's line, after the key.
     """
-    info = _config_schema().get(entry.key)
+    info = _config_schema().get(_schema_key(entry.key))
     if info is None:
         raise ValueError(f": {_describe_unknown_key(entry)}")
     adapter = _type_adapter(entry.key)
@@ -436,7 +471,7 @@ def _parse_entry(entry: _ConfigEntry) -> Any:
 
 @cache
 def _type_adapter(key: str) -> TypeAdapter[Any]:
-    info = _config_schema()[key]
+    info = _config_schema()[_schema_key(key)]
     kind: Any = Annotated[info.annotation, info]
     return TypeAdapter(kind)
 
@@ -453,7 +488,7 @@ def _parse_text(adapter: TypeAdapter[Any], text: str) -> Any:
 
 def _describe_unknown_key(entry: _ConfigEntry) -> str:
     key = entry.key
-    if key in _section_keys():
+    if _schema_key(key) in _section_keys():
         return "a section, not a value"
     names = [name for name in (*_config_schema(), *_section_keys()) if not key.startswith(f"{name}.")]
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.75)

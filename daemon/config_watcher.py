@@ -28,7 +28,6 @@ import structlog
 from pydantic import ValidationError
 
 from agent_core.prompting import PromptSet
-from agent_core.providers import registry
 from daemon import prompt_overrides
 from daemon.calls import model_checks
 from daemon.config import FILE_NAME, Config, ConfigError, DaemonConfig, load_config, read_all
@@ -241,7 +240,7 @@ class ConfigWatcher:
 
 def _key_files(config: DaemonConfig) -> Iterator[Path]:
     """Yield the key files that the configuration names."""
-    for name in registry.endpoint_names():
+    for name in config.endpoint_names:
         if file := config.endpoint(name).key_file:
             yield Path(file).expanduser()
 

@@ -30,6 +30,7 @@ from state.events import (
     ExperiencesForgotten,
     ExperiencesLearnt,
     LogRewritten,
+    ModelTraitsLearnt,
     SequenceLearnt,
     TechniquesLearnt,
 )
@@ -41,6 +42,7 @@ from state.model import (
     LearntExperience,
     LearntSequence,
     LearntTechnique,
+    LearntTraits,
     canonical_json,
 )
 
@@ -64,6 +66,7 @@ class SystemState(FrozenModel):
     those that models invented.
 
     `day` is what runs took of the day's budget. `breakers` says why an endpoint is not called for a while.
+    `traits` are what was learnt of models, by ENDPOINT/MODEL.
     """
 
     pending: dict[str, PendingCommand] = Field(default_factory=dict)
@@ -76,6 +79,7 @@ class SystemState(FrozenModel):
     techniques: tuple[LearntTechnique, ...] = ()
     day: DayBudget | None = None
     breakers: dict[str, str] = Field(default_factory=dict)
+    traits: dict[str, LearntTraits] = Field(default_factory=dict)
 
 
 def apply_system_event(state: SystemState | None, event: Event) -> SystemState:
@@ -107,6 +111,9 @@ def apply_system_event(state: SystemState | None, event: Event) -> SystemState:
             return state.model_copy(update={"day": _apply_day(state.day, event)})
         case BreakerOpened() | BreakerClosed():
             return state.model_copy(update={"breakers": _apply_breaker(state, event)})
+        case ModelTraitsLearnt():
+            learnt = LearntTraits(address=event.address, day=event.day, traits=event.traits)
+            return state.model_copy(update={"traits": {**state.traits, event.model: learnt}})
         case LogRewritten() | DeviceCalibrated() | EffectProgressed():
             return state
         case _:
@@ -153,4 +160,4 @@ def state_hash(state: SystemState) -> str:
     return hashlib.sha256(canonical_json(dump_semantic(state))).hexdigest()
 
 
-_ONLY_IF_SET = ("prompts", "sequences", "experiences", "techniques", "day", "breakers")
+_ONLY_IF_SET = ("prompts", "sequences", "experiences", "techniques", "day", "breakers", "traits")

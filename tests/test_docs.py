@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from agent_core.providers.prices import price_of
+from agent_core.providers.windows import UNKNOWN_WINDOW, window_of
 from agentctl.app import agentctl
 from daemon.config import ENV_PREFIX, FLAGS, load_config
 from daemon.exits import MEANING
@@ -97,3 +99,14 @@ def test_the_room_map_names_every_room():
         "packaging",
         "deploy",
     }
+
+
+def test_models_that_documents_name_have_a_list_price_and_a_window_today():
+    named = re.compile(r"[\"'`]((?:anthropic|openai|bedrock|bedrock_openai|vertex)/[\w.:-]+)(?:=\d+)?[\"'`]")
+    texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS if path.name != "CHANGELOG.md"]
+    models = {found for text in texts for found in named.findall(text)}
+    assert {"anthropic/claude-sonnet-5-5", "openai/gpt-6.1-sol"} <= models
+    for model in sorted(models):
+        endpoint, _, name = model.partition("/")
+        assert price_of(name, endpoint) is not None, f"{model} is in no price list"
+        assert window_of(name, endpoint) != UNKNOWN_WINDOW, f"the window of {model} is unknown"

@@ -1,4 +1,4 @@
-"""Anthropic's messages API, and services that speak like it, through the official SDK.
+"""Anthropic's messages API, also on Amazon Bedrock and Vertex AI, through the official SDK's clients.
 
 The guide is the system prompt, the case is the only message. A cached part ends with a breakpoint. The
 service allows four; if there are more, the last four are used, because their prefixes are the longest. No
@@ -26,7 +26,7 @@ from agent_core.providers.failures import FailureKind
 from agent_core.providers.http_provider import TOOLS_FIELD, HttpProvider, OptionalField, PartialAnswer
 
 if TYPE_CHECKING:
-    from agent_core.providers.registry import EndpointSettings
+    from agent_core.providers.registry import EndpointSettings, Service
 
 FORMAT = "anthropic"
 MOST_BREAKPOINTS = 4
@@ -36,9 +36,9 @@ MOVING_BREAKPOINTS = 2
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 
-def create(name: str, settings: EndpointSettings) -> AnthropicProvider:
+def create(name: str, settings: EndpointSettings, service: Service) -> AnthropicProvider:
     """Return a provider. The SDK is imported here; nothing is sent yet."""
-    return AnthropicProvider(name, settings)
+    return AnthropicProvider(name, settings, service)
 
 
 class AnthropicProvider(HttpProvider):
@@ -60,19 +60,11 @@ class AnthropicProvider(HttpProvider):
         TOOLS_FIELD: OptionalField(TOOLS_FIELD),
     }
 
-    def __init__(self, name: str, settings: EndpointSettings) -> None:
+    def __init__(self, name: str, settings: EndpointSettings, service: Service) -> None:
         import anthropic
 
-        super().__init__(name, settings)
+        super().__init__(name, settings, service)
         self._stream_class = anthropic.AsyncStream[object]
-        self._sdk = anthropic.AsyncAnthropic(
-            api_key=self._api_key(),
-            base_url=self._address,
-            max_retries=0,
-            timeout=self._http_timeout(),
-            http_client=self._http_client(),
-            open_telemetry=False,
-        )
 
     def build_body(self, request: CompletionRequest) -> dict[str, Any]:
         guide, case = _prompt_blocks(request)
@@ -98,7 +90,6 @@ class AnthropicProvider(HttpProvider):
         return await self._sdk.post(
             "/v1/messages",
             body=body,
-            options={"timeout": self._http_timeout()},
             cast_to=object,
             stream=True,
             stream_cls=self._stream_class,
@@ -144,12 +135,6 @@ class AnthropicProvider(HttpProvider):
         items = [_finish_item(item) for _, item in sorted(answer.items.items())]
         kept = [item for item in items if item.get("type") != "text" or str(item.get("text")).strip()]
         return NativeAnswer(format=FORMAT, items=tuple(kept)) if kept else None
-
-    def note_uncounted(self, model: str) -> None:
-        """Do nothing: this format always counts tokens, so an answer without counts was cut off."""
-
-    async def aclose(self) -> None:
-        await self._sdk.close()
 
 
 def _arguments_of(item: Mapping[str, Any]) -> str:

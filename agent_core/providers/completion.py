@@ -29,7 +29,7 @@ __all__ = [
     "ToolResult",
 ]
 
-Effort = Literal["low", "medium", "high"]
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
 """How long a model may think, for models with that setting."""
 
 

@@ -47,26 +47,65 @@ _CODES: Mapping[FailureKind, frozenset[str]] = {
             "string_above_max_length",
         }
     ),
-    FailureKind.REFUSED: frozenset({"content_filter", "content_policy_violation", "moderation_blocked"}),
+    FailureKind.REFUSED: frozenset(
+        {
+            "bio_policy",
+            "content_filter",
+            "content_policy_violation",
+            "invalid_prompt",
+            "misalignment_policy_violation",
+            "moderation_blocked",
+        }
+    ),
     FailureKind.AUTH: frozenset(
         {
+            "accessdeniedexception",
             "authentication_error",
+            "expiredtokenexception",
             "invalid_api_key",
             "model_not_found",
             "not_found_error",
             "organization_on_hold",
             "permission_error",
+            "resourcenotfoundexception",
+            "unrecognizedclientexception",
         }
     ),
-    FailureKind.OVERLOADED: frozenset({"engine_overloaded", "overloaded_error", "slow_down"}),
-    FailureKind.RATE: frozenset(
-        {"ramp_limit_exceeded", "rate_limit_error", "rate_limit_exceeded", "requests", "tokens"}
+    FailureKind.OVERLOADED: frozenset(
+        {
+            "engine_overloaded",
+            "modelnotreadyexception",
+            "overloaded_error",
+            "serviceunavailableexception",
+            "slow_down",
+        }
     ),
-    FailureKind.SERVER: frozenset({"api_error", "conflict_error", "internal_server_error", "server_error"}),
-    FailureKind.TRANSPORT: frozenset({"timeout_error"}),
-    FailureKind.INVALID: frozenset({"invalid_request_error"}),
+    FailureKind.RATE: frozenset(
+        {
+            "ramp_limit_exceeded",
+            "rate_limit_error",
+            "rate_limit_exceeded",
+            "requests",
+            "servicequotaexceededexception",
+            "throttlingexception",
+            "tokens",
+        }
+    ),
+    FailureKind.SERVER: frozenset(
+        {
+            "api_error",
+            "conflict_error",
+            "internal_server_error",
+            "internalserverexception",
+            "modelerrorexception",
+            "modelstreamerrorexception",
+            "server_error",
+        }
+    ),
+    FailureKind.TRANSPORT: frozenset({"modeltimeoutexception", "timeout_error"}),
+    FailureKind.INVALID: frozenset({"invalid_request_error", "validationexception"}),
 }
-"""Codes and types of errors; the first kind that matches decides."""
+"""Codes and types of errors in small letters; the first kind that matches decides."""
 
 _STATUSES: Mapping[int, FailureKind] = {
     401: FailureKind.AUTH,
@@ -135,7 +174,7 @@ def parse_error_body(body: object) -> ErrorBody:
     message = next((text for text in texts if isinstance(text, str)), "")
     parameter = error.get("param")
     return ErrorBody(
-        codes=frozenset(code for code in said if isinstance(code, str)),
+        codes=frozenset(code.lower() for code in said if isinstance(code, str)),
         message=message,
         parameter=parameter if isinstance(parameter, str) else None,
     )

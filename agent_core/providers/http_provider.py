@@ -11,6 +11,7 @@ environment; there is none for this machine itself.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
@@ -21,8 +22,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import httpx2
 
-from agent_core.providers import error_bodies, headers, text_tools
+from agent_core.providers import error_bodies, headers, text_tools, windows
 from agent_core.providers.addresses import is_loopback, public_address, require_allowed
+from agent_core.providers.answer_pace import AnswerPace
 from agent_core.providers.completion import (
     Completion,
     CompletionRequest,
@@ -32,9 +34,10 @@ from agent_core.providers.completion import (
     ToolCall,
 )
 from agent_core.providers.failures import CallError, Failure, FailureKind
+from state.model import ModelTraits
 
 if TYPE_CHECKING:
-    from agent_core.providers.registry import EndpointSettings
+    from agent_core.providers.registry import EndpointSettings, Service
 
 MOST_BYTES = 64 << 20
 """An answer with more bytes is cut off. The longest real answers have a third of that."""
@@ -59,6 +62,13 @@ _NOT_TAKEN = re.compile(
 _NOT_TAKEN_CODES = frozenset({"unsupported_parameter", "unknown_parameter", "unsupported_value"})
 
 
+_NO_TRAITS = ModelTraits()
+
+_CREDENTIAL_PACKAGES = frozenset({"botocore", "boto3", "google"})
+"""Whose errors, raised before anything is sent, are about credentials."""
+_UNCREDITED = re.compile(r"resolve (?:AWS credentials|API token|project_id)|credential", re.IGNORECASE)
+
+
 class AnswerTooLong(Exception):  # noqa: N818 - the names of this tree say what happened
     """An answer had more bytes than any real one."""
 
@@ -66,6 +76,9 @@ class AnswerTooLong(Exception):  # noqa: N818 - the names of this tree say what 
 @dataclass(slots=True)
 class PartialAnswer:
     """What has arrived of an answer so far; `refusal` is the text with which the model refused to answer.
+
+    It has begun with the first piece that the model made, which may be a thought that is not shown. `error`
+    is what a service reports as the end of an answer, in the form of its errors.
 
     It is whole once it has said why it stopped, and its counts then or later: what follows changes nothing,
     and neither does a stream that breaks off or stays open.
@@ -76,14 +89,16 @@ class PartialAnswer:
     stop_reason: str | None = None
     tokens: Tokens | None = None
     refusal: str | None = None
+    error: Mapping[str, Any] | None = None
     events: int = 0
+    has_begun: bool = False
     is_whole: bool = False
     items: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The items of an answer by place, as its wire format has them; only formats that take tools fill it."""
 
 
 class OptionalField(NamedTuple):
-    """A field that some servers reject: the word in their message, and the field to use instead, if any."""
+    """A field that some servers reject: a pattern for its name in their message, and what to use instead."""
 
     word: str
     instead: str | None = None
@@ -111,12 +126,16 @@ class HttpProvider(ABC):
     optional: ClassVar[Mapping[str, OptionalField]]
     """Fields of a body that some servers reject."""
 
-    def __init__(self, name: str, settings: EndpointSettings) -> None:
-        assert settings.base_url is not None
+    def __init__(self, name: str, settings: EndpointSettings, service: Service) -> None:
         self.name = name
         self._settings = settings
-        self._address = settings.base_url
-        self._not_taken: dict[str, set[str]] = {}
+        self._address = settings.base_url or ""
+        self._traits = dict(settings.traits)
+        self._usual_first_token_seconds = service.first_token_seconds
+        self._sdk = service.client(
+            settings, max_retries=0, timeout=self._http_timeout(), http_client=self._http_client()
+        )
+        self._address = str(self._sdk.base_url)
 
     @abstractmethod
     def build_body(self, request: CompletionRequest) -> dict[str, Any]:
@@ -140,20 +159,39 @@ class HttpProvider(ABC):
 
     def takes_tools(self, model: str) -> bool:
         """Return whether the model's server took tools so far; others are told of them in words."""
-        return TOOLS_FIELD not in self._not_taken.get(model, ())
+        return TOOLS_FIELD not in self.traits_of(model).refused
 
-    @abstractmethod
-    def note_uncounted(self, model: str) -> None:
-        """Note that a complete answer of this model came without token counts."""
+    def traits_of(self, model: str) -> ModelTraits:
+        """Return what is known of a model."""
+        return self._traits.get(model, _NO_TRAITS)
 
-    @abstractmethod
+    def may_count_nothing(self) -> bool:
+        """Return whether a whole answer without counts is one here: then its tokens are estimated."""
+        return False
+
+    def is_uncredited(self, error: Exception) -> bool:
+        """Return whether an SDK found no credentials to send a request with."""
+        packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+        return bool(packages & _CREDENTIAL_PACKAGES) or _UNCREDITED.search(str(error)) is not None
+
     async def aclose(self) -> None:
         """Close the connections."""
+        await self._sdk.close()
+
+    def _learn(self, model: str, **changes: Any) -> None:
+        """Note a trait of a model, and tell whoever keeps it."""
+        after = self.traits_of(model).model_copy(update=changes)
+        if after != self.traits_of(model):
+            self._traits[model] = after
+            if self._settings.learnt is not None:
+                self._settings.learnt(model, after)
 
     async def complete(
         self, request: CompletionRequest, *, deadline_seconds: float, observe: ObserveLimits
     ) -> Completion:
-        """Send the request once and wait at most `deadline_seconds` for the whole answer.
+        """Send the request once, and wait for the whole answer.
+
+        It may take `deadline_seconds` from its first token on; how long that may take is limited apart.
 
         Raises:
             CallError: no answer came.
@@ -161,35 +199,73 @@ class HttpProvider(ABC):
         """
         require_allowed(self._address)
         answer, seen = PartialAnswer(), _ResponseHeaders(observe)
+        pace = self._start_pace(request.model, deadline_seconds)
         fault: CallFault | None = None
         try:
-            async with asyncio.timeout(deadline_seconds):
-                await self._stream_answer(request, answer, seen)
+            async with pace.keep():
+                await self._stream_answer(request, answer, seen, pace)
         except TimeoutError:
-            fault = CallFault(FailureKind.TRANSPORT, f"no whole answer in {deadline_seconds:g} s", began=True)
+            fault = CallFault(FailureKind.TRANSPORT, pace.describe_timeout(), began=True)
         except Exception as error:  # noqa: BLE001 - the edge: whatever an SDK raises is a failure of the call
             fault = self._exception_fault(error, answer, seen)
+        self._learn_pace(request.model, pace)
         if answer.tokens is None and (fault is None or answer.stop_reason is not None):
-            self.note_uncounted(request.model)
+            self._take_uncounted(request, answer)
         if fault is None or answer.is_whole:
             fault = self._answer_fault(answer, has_tools=bool(request.tools))
         if fault is not None:
             raise CallError(self._make_failure(fault, request, answer, seen)) from None
         return self._make_completion(request, answer, seen)
 
+    def _start_pace(self, model: str, deadline_seconds: float) -> AnswerPace:
+        learnt = self.traits_of(model).first_token_seconds
+        usual = max(learnt or 0.0, self._usual_first_token_seconds)
+        return AnswerPace(
+            first_token_seconds=self._settings.first_token_seconds or usual,
+            silence_seconds=self._settings.silence_seconds,
+            deadline_seconds=deadline_seconds,
+        )
+
+    def _learn_pace(self, model: str, pace: AnswerPace) -> None:
+        """Give a model more time to begin, if it needed most of what it had; a configured limit stays."""
+        wanted = pace.wanted_first_token_seconds()
+        if self._settings.first_token_seconds is None and wanted is not None:
+            self._learn(model, first_token_seconds=wanted)
+
+    def _take_uncounted(self, request: CompletionRequest, answer: PartialAnswer) -> None:
+        """Note that an answer came without counts; where that happens, estimate those of a whole one."""
+        if not self.may_count_nothing():
+            return
+        self._learn(request.model, uncounted=True)
+        if answer.stop_reason is not None:
+            answer.is_whole = True
+            said = ["".join(answer.text), *(json.dumps(item) for item in answer.items.values())]
+            output = sum(map(windows.estimate_tokens, said))
+            answer.tokens = Tokens(
+                input=windows.estimate_request_tokens(request),
+                output=min(output, request.max_output_tokens),
+                estimated=True,
+            )
+
     async def _stream_answer(
-        self, request: CompletionRequest, answer: PartialAnswer, seen: _ResponseHeaders
+        self,
+        request: CompletionRequest,
+        answer: PartialAnswer,
+        seen: _ResponseHeaders,
+        pace: AnswerPace,
     ) -> None:
         """Send the request without the fields that the model's server is known to reject.
 
         A body that is refused because of such a field is sent again at once without the field: the server did
         no work, and there is no other way to find out.
         """
-        without = self._not_taken.setdefault(request.model, set())
         while True:
+            without = self.traits_of(request.model).refused
             words = request if self.takes_tools(request.model) else text_tools.put_in_words(request)
             body = self.build_body(words)
-            for name in without & body.keys():
+            if body.get("stream") is not True:
+                pace.expect_whole()
+            for name in [name for name in body if name in without]:
                 value = body.pop(name)
                 if (instead := self.optional[name].instead) is not None:
                     body[instead] = value
@@ -199,7 +275,7 @@ class HttpProvider(ABC):
                 refused = self._refused_field(error, body)
                 if refused is None or self.optional[refused].instead in without:
                     raise
-                without.add(refused)
+                self._learn(request.model, refused=(*without, refused))
             else:
                 break
         seen.read_response(stream.response)
@@ -208,6 +284,7 @@ class HttpProvider(ABC):
             async with asyncio.timeout(None) as tail, stream:
                 async for event in stream:
                     self._count_event(answer, event)
+                    pace.note_event(has_begun=answer.has_begun)
                     if answer.is_whole and tail.when() is None:
                         tail.reschedule(clock.time() + TAIL_SECONDS)
 
@@ -216,6 +293,7 @@ class HttpProvider(ABC):
         if isinstance(event, Mapping):
             before = answer.tokens
             self.take_event(answer, event)
+            answer.has_begun = answer.has_begun or bool(answer.items or answer.refusal or any(answer.text))
             counted = answer.tokens is not None and answer.tokens is not before
             answer.is_whole = answer.is_whole or (answer.stop_reason is not None and counted)
 
@@ -228,13 +306,19 @@ class HttpProvider(ABC):
         if not (refusal.codes & _NOT_TAKEN_CODES or _NOT_TAKEN.search(refusal.message)):
             return None
         said = refusal.message if refusal.parameter is None else refusal.parameter
-        return next((n for n, field in self.optional.items() if n in body and field.word in said), None)
+        return next(
+            (n for n, field in self.optional.items() if n in body and re.search(field.word, said)), None
+        )
 
     def _answer_fault(self, answer: PartialAnswer, *, has_tools: bool) -> CallFault | None:
         """Return why the received data is no answer; None if it is one."""
         reason = answer.stop_reason
         if not answer.events:
             return CallFault(FailureKind.SERVER, "what came is no stream of events", began=True)
+        if answer.error is not None:
+            refusal = error_bodies.parse_error_body(answer.error)
+            text = refusal.message or "it failed, unexplained"
+            return CallFault(error_bodies.classify_error(200, refusal), text, began=True)
         if reason is None:
             return CallFault(FailureKind.TRANSPORT, "cut off: it ended without a stop reason", began=True)
         kind = None if has_tools and reason.lower() in self.calling else self._classify_stop(reason, answer)
@@ -270,13 +354,12 @@ class HttpProvider(ABC):
             return CallFault(
                 error_bodies.classify_error(status, refusal), text, began or status in _GATEWAY_STATUSES
             )
+        if seen.status is None and self.is_uncredited(error):
+            return CallFault(FailureKind.AUTH, f"no credentials: {error}", began)
         cause = error if isinstance(error, httpx2.HTTPError) else error.__cause__ or error
         if isinstance(cause, httpx2.ConnectTimeout | httpx2.PoolTimeout):
             text = f"no connection to {public_address(self._address)} in {self._settings.connect_seconds:g} s"
             return CallFault(FailureKind.TRANSPORT, text, began)
-        if isinstance(cause, httpx2.TimeoutException):
-            text = f"silent for {self._settings.silence_seconds:g} s"
-            return CallFault(FailureKind.TRANSPORT, text, began=True)
         if isinstance(cause, httpx2.ConnectError | httpx2.WriteError | httpx2.UnsupportedProtocol):
             text = f"{public_address(self._address)} cannot be reached: {cause}"
             return CallFault(FailureKind.TRANSPORT, text, began)
@@ -344,11 +427,8 @@ class HttpProvider(ABC):
         )
 
     def _http_timeout(self) -> httpx2.Timeout:
-        return httpx2.Timeout(self._settings.silence_seconds, connect=self._settings.connect_seconds)
-
-    def _api_key(self) -> str:
-        """Return the key for the SDK, which requires one; a dummy word for servers without keys."""
-        return "none" if self._settings.key is None else self._settings.key.reveal()
+        """Return the timeouts of the HTTP client: to connect. `AnswerPace` has the others."""
+        return httpx2.Timeout(None, connect=self._settings.connect_seconds)
 
 
 class _ResponseHeaders:

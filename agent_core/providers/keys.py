@@ -28,6 +28,10 @@ _LIKE_KEYS = re.compile(
     (?<=://)[^\s/@"']+(?=@)  # as addresses have a user and a password
     | (?<=[?&;\#])(?:[A-Za-z_-]*(?:key|token|secret|password)=)[^&\s"'#]+  # as queries have keys
     | \b(?:sk|pk|rk|fw|gsk|xai|hf|key)[-_][A-Za-z0-9_\-*.]{8,}  # as vendors begin their keys, also shortened
+    | \b(?:AKIA|ASIA)[A-Z0-9]{12,}  # as Amazon names keys
+    | \bABSK[A-Za-z0-9+/=]{16,}  # as Amazon begins those of Bedrock
+    | \bya29\.[\w-]{8,}  # as Google begins tokens
+    | (?i:\bsignature=)[0-9a-f]{16,}
     | (?i:\bbearer\s+)[^\s"',;]{4,}
     | (?i:\b(?:x-api-key|api[-_]?key|authorization)\b["']?\s*[:=]\s*["']?(?:bearer\s+)?)[^\s"',;}]{4,}
     """,

@@ -4,8 +4,8 @@ vLLM, llama.cpp, Fireworks and most gateways take the same request at another ad
 of the output limit and in whether effort can be set; fields that a server rejects are left out.
 
 Some servers neither count tokens in a stream nor say there why a request failed (llama-cpp-python 0.3.36, for
-example). From then on, such a server is asked for whole answers; the vendor never is, because its streams are
-counted. Prefixes are cached automatically.
+example). The tokens of a whole answer without counts are estimated. From then on, such a server is asked for
+answers in one piece; the vendor never is, because its streams are counted. Prefixes are cached automatically.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ from agent_core.providers.failures import FailureKind
 from agent_core.providers.http_provider import TOOLS_FIELD, HttpProvider, OptionalField, PartialAnswer
 
 if TYPE_CHECKING:
-    from agent_core.providers.registry import EndpointSettings
+    from agent_core.providers.registry import EndpointSettings, Service
+
+_THOUGHTS = ("reasoning_content", "reasoning")
+"""Where servers of models that think put the thoughts."""
 
 _NEW, _OLD = "max_completion_tokens", "max_tokens"
 """The output limit's name at the vendor today, and at nearly all other servers."""
 
 
-def create(name: str, settings: EndpointSettings) -> OpenAIProvider:
+def create(name: str, settings: EndpointSettings, service: Service) -> OpenAIProvider:
     """Return a provider. The SDK is imported here; nothing is sent yet."""
-    return OpenAIProvider(name, settings)
+    return OpenAIProvider(name, settings, service)
 
 
 class OpenAIProvider(HttpProvider):
@@ -61,21 +64,13 @@ class OpenAIProvider(HttpProvider):
         "reasoning_effort": OptionalField("effort"),
     }
 
-    def __init__(self, name: str, settings: EndpointSettings) -> None:
+    def __init__(self, name: str, settings: EndpointSettings, service: Service) -> None:
         import openai
 
-        super().__init__(name, settings)
+        super().__init__(name, settings, service)
         host = urlsplit(self._address).hostname or ""
         self._vendor = host == "openai.com" or host.endswith(".openai.com")
-        self._unstreamed: set[str] = set()
         self._stream_class = openai.AsyncStream[object]
-        self._sdk = openai.AsyncOpenAI(
-            api_key=self._api_key(),
-            base_url=self._address,
-            max_retries=0,
-            timeout=self._http_timeout(),
-            http_client=self._http_client(),
-        )
 
     def build_body(self, request: CompletionRequest) -> dict[str, Any]:
         roles = (("system", request.guide), ("user", request.case))
@@ -91,7 +86,7 @@ class OpenAIProvider(HttpProvider):
             body["tools"] = [
                 {"type": "function", "function": tool.model_dump(mode="json")} for tool in request.tools
             ]
-        if request.model not in self._unstreamed:
+        if not self.traits_of(request.model).uncounted:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if request.effort is not None:
             body["reasoning_effort"] = request.effort
@@ -99,17 +94,11 @@ class OpenAIProvider(HttpProvider):
 
     async def send(self, body: Mapping[str, Any]) -> Any:
         if "stream" not in body:
-            # Silent until it is complete, so only the request's own deadline applies.
-            timeout = httpx2.Timeout(None, connect=self._settings.connect_seconds)
-            return _WholeResponse(
-                await self._sdk.post(
-                    "/chat/completions", body=body, options={"timeout": timeout}, cast_to=httpx2.Response
-                )
-            )
+            whole = await self._sdk.post("/chat/completions", body=body, cast_to=httpx2.Response)
+            return _WholeResponse(whole)
         return await self._sdk.post(
             "/chat/completions",
             body=body,
-            options={"timeout": self._http_timeout()},
             cast_to=object,
             stream=True,
             stream_cls=self._stream_class,
@@ -121,6 +110,7 @@ class OpenAIProvider(HttpProvider):
         answer.model = get_text(event, "model") or answer.model
         answer.text.append(get_text_or_parts(delta, "content"))
         _take_calls(answer, delta.get("tool_calls"))
+        answer.has_begun = answer.has_begun or any(delta.get(name) for name in _THOUGHTS)
         if refusal := get_text(delta, "refusal"):
             answer.refusal = (answer.refusal or "") + refusal
         answer.stop_reason = get_text(choice, "finish_reason") or answer.stop_reason
@@ -132,12 +122,8 @@ class OpenAIProvider(HttpProvider):
             for number, item in sorted(answer.items.items())
         )
 
-    def note_uncounted(self, model: str) -> None:
-        if not self._vendor:
-            self._unstreamed.add(model)
-
-    async def aclose(self) -> None:
-        await self._sdk.close()
+    def may_count_nothing(self) -> bool:
+        return not self._vendor
 
 
 class _WholeResponse:
@@ -200,4 +186,8 @@ def _read_tokens(usage: Mapping[str, Any]) -> Tokens | None:
     details = get_table(usage, "prompt_tokens_details")
     cached = min(get_count(details, "cached_tokens") or 0, whole)
     written = min(get_count(details, "cache_write_tokens") or 0, whole - cached)
-    return Tokens(input=whole, cached=cached, written=written, output=output)
+    total = get_count(usage, "total_tokens") or 0
+    output = max(output, total - whole)  # some servers count a model's thoughts in the total alone
+    made = get_table(usage, "completion_tokens_details")
+    reasoning = min(get_count(made, "reasoning_tokens") or 0, output)
+    return Tokens(input=whole, cached=cached, written=written, output=output, reasoning=reasoning)

@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_core.providers.registry import endpoint_address
+from agent_core.providers.registry import EndpointSettings, listed_address
 from state.model import Price, TokenRates
 
 __all__ = ["Price", "TokenRates", "parse_price_override", "price_of"]
 
-CACHE_WRITE_RATIO = {"anthropic": 1.25, "openai": 1.25}
+CACHE_WRITE_RATIO = 1.25
 """The cost of tokens written to a cache, relative to plain input, if the user gives no price.
 
-It is the largest ratio in both vendors' list prices in `genai-prices` 0.2.3, such as 3.75 to 3 for
+It is the largest ratio in both vendors' list prices in `genai-prices` 0.2.3, such as 2.5 to 2 for
 claude-sonnet-4-5 and 2.5 to 2 for gpt-6-sol. Only caches of five minutes are requested.
 """
 
 _USD = r"\d{1,6}(?:\.\d{1,9})?"
 _OVERRIDE = re.compile(
-    rf"(?P<endpoint>[a-z]+)/(?P<model>[^\s=]+)=(?P<input>{_USD})/(?P<cached>{_USD})/(?P<output>{_USD})"
+    rf"(?P<endpoint>[a-z][a-z0-9_]*)/(?P<model>[^\s=]+)=(?P<input>{_USD})/(?P<cached>{_USD})/(?P<output>{_USD})"
 )
 
 
@@ -33,31 +33,30 @@ def price_of(
     model: str,
     endpoint: str,
     *,
-    base_url: str | None = None,
+    settings: EndpointSettings | None = None,
     overrides: Mapping[str, Price] | None = None,
     at: datetime | None = None,
 ) -> Price | None:
     """Return the price of a model at an endpoint, None if it is unknown.
 
     `overrides` are the user's prices, by "ENDPOINT/MODEL", and come first. The list price is that of the
-    vendor at `base_url` (None: the endpoint's default address) at the time `at` (None: now). A server that is
-    in no list, such as a self-hosted one, has no list price, whatever its models are called.
+    vendor at the endpoint's address, at the time `at` (None: now). A server that is in no list, such as a
+    self-hosted one, has no list price, whatever its models are called.
 
     Raises:
         agent_core.providers.registry.UnknownEndpoint: no endpoint has this name.
     """
-    place = endpoint_address(endpoint, base_url)
+    address = listed_address(endpoint, settings)
     if overrides is not None and (own := overrides.get(f"{endpoint}/{model}")) is not None:
         return own
-    return _list_price(model, place, at or datetime.now(UTC))
+    return _list_price(model, address, at or datetime.now(UTC))
 
 
 def parse_price_override(text: str) -> tuple[str, Price]:
     """Parse a user's price "ENDPOINT/MODEL=INPUT/CACHED/OUTPUT", in US dollars per million tokens.
 
     Raises:
-        ValueError: the text has another form, or no endpoint has this name; the message says what is
-            expected.
+        ValueError: the text has another form; the message says what is expected.
     """
     found = _OVERRIDE.fullmatch(text.strip())
     if found is None:
@@ -65,9 +64,8 @@ def parse_price_override(text: str) -> tuple[str, Price]:
             f"{text!r} is no price: ENDPOINT/MODEL=INPUT/CACHED/OUTPUT in US dollars per million tokens, "
             "such as local/qwen3-coder=0/0/0"
         )
-    endpoint_address(found["endpoint"])  # refuses a price that would never be used
     plain, cached, output = (float(found[name]) for name in ("input", "cached", "output"))
-    written = plain * CACHE_WRITE_RATIO.get(found["endpoint"], 1.0)
+    written = plain * (1.0 if found["endpoint"] == "local" else CACHE_WRITE_RATIO)
     rates = TokenRates(input=plain, cached=cached, written=written, output=output)
     return f"{found['endpoint']}/{found['model']}", Price(rates=(rates,), source="configuration")
 

@@ -15,12 +15,15 @@ from unicodedata import normalize
 from pydantic import Field
 
 from agent_core.providers.completion import CompletionRequest
-from agent_core.providers.registry import endpoint_address
+from agent_core.providers.registry import SERVICES, EndpointSettings, find_service, listed_address
 from state.model import FrozenModel
 
 _OVERRIDE = re.compile(
-    r"(?P<endpoint>[a-z]+)/(?P<model>[^\s=]+)=(?P<context>[1-9]\d{0,8})/(?P<output>[1-9]\d{0,8})"
+    r"(?P<endpoint>[a-z][a-z0-9_]*)/(?P<model>[^\s=]+)=(?P<context>[1-9]\d{0,8})/(?P<output>[1-9]\d{0,8})"
 )
+
+_VENDOR_PREFIX = re.compile(r"^(?:(?:global|regional|us|eu|apac|au|jp|ca)\.)?(?:anthropic|openai)\.")
+"""What Amazon Bedrock's names of models and inference profiles begin with."""
 
 LETTERS_PER_TOKEN = 2.1
 """Characters of a prompt per token, at least.
@@ -57,11 +60,12 @@ _FAMILIES: tuple[tuple[str, ModelWindow], ...] = (
     ("claude-sonnet-4-5", ModelWindow(context=200_000, output=64_000)),
     ("claude-haiku-4-5", ModelWindow(context=200_000, output=64_000)),
     ("claude-opus-4-5", ModelWindow(context=200_000, output=64_000)),
-    ("claude-", ModelWindow(context=200_000, output=128_000)),
+    ("claude-", ModelWindow(context=1_000_000, output=128_000)),
     ("gpt-4o", ModelWindow(context=128_000, output=16_384)),
     ("gpt-4.1", ModelWindow(context=1_000_000, output=32_768)),
     ("gpt-4", ModelWindow(context=8_192, output=4_096)),
     ("gpt-oss", ModelWindow(context=131_072, output=32_768)),
+    ("gpt-6", ModelWindow(context=1_000_000, output=128_000)),
     ("gpt-", ModelWindow(context=400_000, output=128_000)),
     ("o1", ModelWindow(context=128_000, output=32_768)),
     ("o3", ModelWindow(context=200_000, output=100_000)),
@@ -78,7 +82,7 @@ def window_of(
     model: str,
     endpoint: str,
     *,
-    base_url: str | None = None,
+    settings: EndpointSettings | None = None,
     overrides: Mapping[str, ModelWindow] | None = None,
 ) -> ModelWindow:
     """Return the model's window at the endpoint: the user's value, else the known one, else a small one.
@@ -88,14 +92,15 @@ def window_of(
     Raises:
         agent_core.providers.registry.UnknownEndpoint: no endpoint has this name.
     """
-    place = endpoint_address(endpoint, base_url)
+    address = listed_address(endpoint, settings)
     if overrides is not None and (own := overrides.get(f"{endpoint}/{model}")) is not None:
         return own
-    name = model.lower().rpartition("/")[2]
+    name = _VENDOR_PREFIX.sub("", model.lower().rpartition("/")[2])
     family = next((window for prefix, window in _FAMILIES if name.startswith(prefix)), UNKNOWN_WINDOW)
-    if endpoint == "local":
+    context = _listed_context(model, address)
+    if context is None and find_service(endpoint, settings) is SERVICES["compatible"]:
         return UNKNOWN_WINDOW  # depends on the server's memory, not on the model's name
-    context = _listed_context(model, place) or family.context
+    context = context or family.context
     return ModelWindow(context=context, output=min(family.output, context))
 
 
@@ -103,8 +108,7 @@ def parse_window_override(text: str) -> tuple[str, ModelWindow]:
     """Parse a user's window "ENDPOINT/MODEL=CONTEXT/OUTPUT", in tokens.
 
     Raises:
-        ValueError: the text has another form, or no endpoint has this name; the message says what is
-            expected.
+        ValueError: the text has another form; the message says what is expected.
     """
     found = _OVERRIDE.fullmatch(text.strip())
     if found is None:
@@ -112,7 +116,6 @@ def parse_window_override(text: str) -> tuple[str, ModelWindow]:
             f"{text!r} is no window: ENDPOINT/MODEL=CONTEXT/OUTPUT in tokens, "
             "such as local/qwen3-coder=65536/16384"
         )
-    endpoint_address(found["endpoint"])  # refuses a window that would never be used
     window = ModelWindow(context=int(found["context"]), output=int(found["output"]))
     return f"{found['endpoint']}/{found['model']}", window
 

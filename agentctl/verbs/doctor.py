@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from agentctl.app import Session, common_options
-from agentctl.environment_checks import BAD, GOOD, Check, run_checks
+from agentctl.endpoint_checks import BAD, GOOD, Check
+from agentctl.environment_checks import run_checks
 from agentctl.formatting import format_count
 from agentctl.run_flags import target_option
 from agentctl.terminal_style import style

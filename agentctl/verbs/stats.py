@@ -235,11 +235,12 @@ def _format_kernels(found: Figures) -> Iterator[str]:
 def _format_calls(calls: Figures) -> Iterator[str]:
     failed = ", ".join(f"{number} {kind}" for kind, number in calls["failed"].items())
     uncounted = f"; {calls['uncounted_tokens']} more charged" if calls["uncounted_tokens"] else ""
+    guessed = f" ({calls['estimated_tokens']} of all estimated)" if calls["estimated_tokens"] else ""
     yield f"  calls       {calls['made']}: {calls['answered']} answered, {calls['usable']} of these usable"
     yield f"  failed      {failed or 'none'}; {calls['lost']} lost"
     yield (
         f"  tokens      {calls['input_tokens']} in, {calls['cached_tokens']} of them cached; "
-        f"{calls['output_tokens']} out{uncounted}"
+        f"{calls['output_tokens']} out{guessed}{uncounted}"
     )
     total, middle = format_duration(calls["total_ms"] / 1000), format_work_time(calls["median_ms"])
     yield f"  took        {total} in all, {middle} in the median"

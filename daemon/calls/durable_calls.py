@@ -192,7 +192,7 @@ class DurableCalls:
         match REMEDIES[kind]:
             case Remedy.PAUSE:  # a person has resumed the run
                 return logged
-            case Remedy.SHRINK if times == 1:
+            case Remedy.SHRINK if times == 1 and not logged.dialogue:  # a dialogue has nothing to leave out
                 return self._render_request(known.model, role, fill, SHARE_WHEN_TOO_LARGE)
             case Remedy.MORE_OUTPUT if times == 1 and (more := self._larger_output_limit(known, logged)):
                 return logged.model_copy(update={"max_output_tokens": more})

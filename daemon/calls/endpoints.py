@@ -11,11 +11,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import structlog
 
 from agent_core.providers import registry, windows
+from agent_core.providers.addresses import public_address
 from agent_core.providers.completion import Completion, CompletionRequest, Provider
 from agent_core.providers.failures import (
     REMEDIES,
@@ -31,19 +33,24 @@ from agent_core.providers.registry import EndpointSettings
 from agent_core.providers.windows import ModelWindow
 from daemon.calls import model_catalog
 from daemon.calls.request_rendering import shared_prefix
-from daemon.config import DaemonConfig, EndpointConfig
+from daemon.config import DaemonConfig
+from daemon.endpoint_config import NamedEndpointConfig
 from stability import breaker
 from stability.breaker import CLOSED_BREAKER, BreakerPolicy, CircuitBreaker
-from state.events import BreakerClosed, BreakerOpened
+from state.events import BreakerClosed, BreakerOpened, ModelTraitsLearnt
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, ErrorInfo, Price
+from state.model import SYSTEM_STREAM, ErrorInfo, ModelTraits, Price
 from state.records import NewEvent
+from state.system import SystemState
 
 LOOK_SECONDS = 5.0
 """How long (seconds) a question waits at a breaker before it checks again; a probe may have closed it."""
 
 WARM_SECONDS = 240.0
 """How long (seconds) a prompt prefix counts as cached at an endpoint; caches keep it for 300."""
+
+TRAIT_DAYS = 30
+"""How long what was learnt of a model is believed; then it is found out anew, as servers change."""
 
 MIN_PREFIX_TOKENS = 1024
 """The first question goes alone only if others share this many tokens; caches keep no shorter prefix."""
@@ -109,7 +116,7 @@ class ModelEndpoint:
     def __init__(
         self,
         name: str,
-        settings: EndpointConfig,
+        settings: NamedEndpointConfig,
         event_log: EventLog,
         *,
         env: Mapping[str, str],
@@ -127,6 +134,7 @@ class ModelEndpoint:
         self._key: Secret | None = None
         self._mended = False  # True after a failure that a person must mend; the key may have changed since
         self._replaced: list[Provider] = []
+        self._learnt: dict[str, ModelTraits] = {}
         self._making = asyncio.Lock()
         self._leaders = PrefixLeaders()
         was_open = name in event_log.system_state().breakers
@@ -191,12 +199,14 @@ class ModelEndpoint:
                 request, deadline_seconds=self.settings.deadline_seconds, observe=self.limiter.observe
             )
         except CallError as error:
+            await self._record_traits()
             self._mended |= REMEDIES[error.failure.kind] is Remedy.PAUSE
             await self._note_failure(error.failure)
             raise
         except BaseException:  # also if this process stops: another question may probe
             self._breaker = breaker.record_withdrawal(self._breaker)
             raise
+        await self._record_traits()
         self.limiter.record_answer()
         await self._set_breaker(breaker.record_answer(self._breaker))
         return completion
@@ -229,12 +239,27 @@ class ModelEndpoint:
 
     async def _create_provider(self, key: Secret | None) -> Provider:
         """Create a provider in a thread, because a vendor's package takes seconds to import."""
-        settings = EndpointSettings(base_url=self.settings.base_url, key=key)
+        settings = self.settings.settings(
+            key=key,
+            traits=known_traits(self._log.system_state(), self.name, self.settings),
+            learnt=self._learnt.__setitem__,
+        )
         try:
             return await asyncio.to_thread(self._create, self.name, settings)
         except Exception as error:  # a package, or a setting of the environment, is missing
             text = redact(f"cannot be set up: {type(error).__name__}: {error}", key)
             raise CallError(Failure(kind=FailureKind.INVALID, message=text)) from error
+
+    async def _record_traits(self) -> None:
+        """Log what the last request taught of a model, so that the next process knows it."""
+        while self._learnt:
+            model, traits = self._learnt.popitem()
+            named = f"{self.name}/{model}"
+            event = ModelTraitsLearnt(
+                model=named, address=traits_address(self.name, self.settings), day=_today(), traits=traits
+            )
+            log.warning("model_traits_learnt", model=named, **traits.model_dump())
+            await self._log.append([NewEvent(SYSTEM_STREAM, event)])
 
     async def _note_failure(self, failure: Failure) -> None:
         self.limiter.record_failure(failure)
@@ -261,6 +286,26 @@ class ModelEndpoint:
         while self._provider is not None or self._replaced:
             closing, self._provider = self._provider or self._replaced.pop(), None
             await closing.aclose()
+
+
+def known_traits(system: SystemState, endpoint: str, settings: NamedEndpointConfig) -> dict[str, ModelTraits]:
+    """Return what the log knows of an endpoint's models, by name: of its address, and not too old."""
+    address = traits_address(endpoint, settings)
+    oldest = (datetime.now(UTC) - timedelta(days=TRAIT_DAYS)).date().isoformat()
+    return {
+        named.partition("/")[2]: one.traits
+        for named, one in system.traits.items()
+        if named.partition("/")[0] == endpoint and one.address == address and one.day >= oldest
+    }
+
+
+def traits_address(endpoint: str, settings: NamedEndpointConfig) -> str:
+    """Return the address that an endpoint's traits are kept for."""
+    return public_address(registry.listed_address(endpoint, settings.settings()))
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 def _shared_prefix(request: CompletionRequest, price: Price | None) -> str | None:
@@ -295,7 +340,7 @@ class EndpointPool:
         """Replace endpoints whose settings changed; questions under way on the old ones are finished."""
         self.config = config
         for name, endpoint in tuple(self._made.items()):
-            if endpoint.settings != config.endpoint(name):
+            if name not in config.endpoint_names or endpoint.settings != config.endpoint(name):
                 self._replaced.append(self._made.pop(name))
 
     def get(self, name: str) -> ModelEndpoint:
@@ -304,7 +349,6 @@ class EndpointPool:
         Raises:
             UnknownEndpoint: there is none of this name.
         """
-        registry.needs_key(name)
         if name not in self._made:
             settings = self.config.endpoint(name)
             self._made[name] = ModelEndpoint(

@@ -82,7 +82,7 @@ class RoleFactory:
 
         state = self._log.run_state(run)
         model = model_of(state, key)
-        if model is None or endpoint_of(model) not in registry.endpoint_names():
+        if model is None or endpoint_of(model) not in self.endpoints.config.endpoint_names:
             raise no_model_error(planner_of(state, key))
         asking = DurableCalls(
             run,

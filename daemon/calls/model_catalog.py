@@ -12,11 +12,11 @@ def model_price(config: DaemonConfig, model: str) -> Price | None:
     """Return the current price of a model, None if it is unknown."""
     endpoint, _, name = model.partition("/")
     own = dict(map(prices.parse_price_override, config.prices))
-    return prices.price_of(name, endpoint, base_url=config.endpoint(endpoint).base_url, overrides=own)
+    return prices.price_of(name, endpoint, settings=config.endpoint(endpoint).settings(), overrides=own)
 
 
 def model_window(config: DaemonConfig, model: str) -> ModelWindow:
     """Return the context and output limits of a model."""
     endpoint, _, name = model.partition("/")
     own = dict(map(windows.parse_window_override, config.windows))
-    return windows.window_of(name, endpoint, base_url=config.endpoint(endpoint).base_url, overrides=own)
+    return windows.window_of(name, endpoint, settings=config.endpoint(endpoint).settings(), overrides=own)

@@ -27,10 +27,10 @@ def find_model_faults(
     planners = [name for name in dict.fromkeys(run.planner) if is_llm_proposer(name)]
     if not planners:
         return []
-    found = [*_find_unknown_endpoints(run), *_find_unserved_planners(run, planners)]
+    found = [*_find_unknown_endpoints(run, daemon), *_find_unserved_planners(run, planners)]
     if found:
         return found
-    return [*(_find_missing_keys(run, daemon, env) if sends else ()), *_find_missing_budget(run, daemon)]
+    return [*(_find_missing_needs(run, daemon, env) if sends else ()), *_find_missing_budget(run, daemon)]
 
 
 def find_unusable_models(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str]) -> list[str]:
@@ -38,7 +38,7 @@ def find_unusable_models(run: RunConfig, daemon: DaemonConfig, env: Mapping[str,
 
     A missing budget or planner is no fault here, because it can still be given when a run is started.
     """
-    return [*_find_unknown_endpoints(run)] or [*_find_missing_keys(run, daemon, env)]
+    return [*_find_unknown_endpoints(run, daemon)] or [*_find_missing_needs(run, daemon, env)]
 
 
 def find_unpriced_models(run: RunConfig, daemon: DaemonConfig) -> list[str]:
@@ -54,11 +54,11 @@ def find_unpriced_models(run: RunConfig, daemon: DaemonConfig) -> list[str]:
     ]
 
 
-def _find_unknown_endpoints(run: RunConfig) -> Iterator[str]:
+def _find_unknown_endpoints(run: RunConfig, daemon: DaemonConfig) -> Iterator[str]:
     for setting in _MODEL_SETTINGS:
         for one in parse_model_shares(getattr(run.llm, setting)):
             try:
-                registry.needs_key(one.endpoint)
+                daemon.endpoint(one.endpoint)
             except UnknownEndpoint as error:
                 yield f"run.llm.{setting}: {one.model}: {error}"
 
@@ -81,7 +81,8 @@ def models_of_run(run: RunConfig) -> list[str]:
     return list(dict.fromkeys(one.model for one in (*planning, *parse_model_shares(own))))
 
 
-def _find_missing_keys(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str]) -> Iterator[str]:
+def _find_missing_needs(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str]) -> Iterator[str]:
+    """Yield what endpoints lack: a key, a package, a setting."""
     for endpoint in dict.fromkeys(model.partition("/")[0] for model in models_of_run(run)):
         settings = daemon.endpoint(endpoint)
         try:
@@ -89,7 +90,9 @@ def _find_missing_keys(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, s
         except KeyFault as error:
             yield str(error)
             continue
-        if key is None and registry.needs_key(endpoint) and settings.base_url is None:
+        yield from registry.find_missing(endpoint, settings.settings(), env)
+        needs_key = registry.find_service(endpoint, settings.settings()).needs_key
+        if key is None and needs_key and settings.base_url is None:
             yield f"no key for {endpoint}: give it by {keys.describe_key_sources(endpoint)}"
 
 

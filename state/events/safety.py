@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from state.events.base import Event
-from state.model import Digest, ErrorInfo, Key
+from state.model import Digest, ErrorInfo, Key, ModelTraits
 
 
 class BreakerOpened(Event):
@@ -21,6 +21,21 @@ class BreakerClosed(Event):
     family = "safety"
     type: Literal["BreakerClosed"] = "BreakerClosed"
     name: str
+
+
+class ModelTraitsLearnt(Event):
+    """In the system stream: what a model (ENDPOINT/MODEL) does not take, or how slow it is, was found out.
+
+    It holds for the address `address`. `traits` is all that is known, and replaces what was; `day` is the UTC
+    date, YYYY-MM-DD.
+    """
+
+    family = "safety"
+    type: Literal["ModelTraitsLearnt"] = "ModelTraitsLearnt"
+    model: str
+    address: str
+    day: str
+    traits: ModelTraits
 
 
 class EffectProgressed(Event):

@@ -24,8 +24,10 @@ from state.model.base import (
 from state.model.calibration import CalibratedTime, CalibrationName, DeviceCalibration
 from state.model.calls import (
     Amount,
+    LearntTraits,
     ModelQuestion,
     ModelRecord,
+    ModelTraits,
     Price,
     Resource,
     TokenRates,
@@ -148,10 +150,12 @@ __all__ = [
     "LearntExperience",
     "LearntSequence",
     "LearntTechnique",
+    "LearntTraits",
     "Level",
     "LlmConfig",
     "ModelQuestion",
     "ModelRecord",
+    "ModelTraits",
     "NumericalStability",
     "PauseCause",
     "Plan",

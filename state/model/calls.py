@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from state.model.base import Digest, FrozenModel
+from state.model.base import Digest, FrozenModel, is_empty
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -29,17 +29,43 @@ def round_seconds(amount: float) -> float:
 
 
 class Tokens(FrozenModel):
-    """An answer's token counts. `input` includes `cached` (read from a cache) and `written` (to a cache)."""
+    """An answer's token counts. `input` includes `cached` (read from a cache) and `written` (to a cache).
+
+    `output` includes `reasoning`, the tokens of thoughts that are not shown, where they are counted apart.
+    They are `estimated`, on the high side, where the endpoint counted nothing.
+    """
 
     input: int = Field(default=0, ge=0)
     cached: int = Field(default=0, ge=0)
     written: int = Field(default=0, ge=0)
     output: int = Field(default=0, ge=0)
+    reasoning: int = Field(default=0, ge=0, exclude_if=is_empty)
+    estimated: bool = Field(default=False, exclude_if=is_empty)
 
     @property
     def total(self) -> int:
         """All tokens, input and output."""
         return self.input + self.output
+
+
+class ModelTraits(FrozenModel):
+    """What was learnt of a model at an endpoint by asking it.
+
+    `refused` are the fields of a request that its server does not take, `uncounted` says that its streams
+    have no counts of tokens. `first_token_seconds` is how long an answer may take to begin; None: the usual.
+    """
+
+    refused: tuple[str, ...] = ()
+    uncounted: bool = False
+    first_token_seconds: float | None = None
+
+
+class LearntTraits(FrozenModel):
+    """A model's traits as the log has them: at which address, and on which day (UTC) they were learnt."""
+
+    address: str
+    day: str
+    traits: ModelTraits
 
 
 class TokenRates(FrozenModel):

@@ -88,7 +88,7 @@ class SearchConfig(FrozenModel):
     )
 
 
-ModelShare = Annotated[str, StringConstraints(pattern=r"^[a-z]+/[^\s=]+(=\d+(\.\d+)?)?$")]
+ModelShare = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*/[^\s=]+(=\d+(\.\d+)?)?$")]
 """A model and its weight, ENDPOINT/MODEL=WEIGHT; the weight is 1 if left out."""
 
 
@@ -131,7 +131,7 @@ class LlmConfig(FrozenModel):
     summarizer_models: tuple[ModelShare, ...] = Field(
         default=(), description="models that summarise and reflect; none: the one that planned"
     )
-    effort: Literal["low", "medium", "high"] | None = Field(
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
         default=None, description="how long models that can be told so may think"
     )
     form: RoleForm = Field(

@@ -35,7 +35,7 @@ def test_an_unknown_proposer_is_named_with_those_there_are():
 
 
 def test_those_that_ask_models_are_named_by_endpoints_and_repair():
-    assert {"anthropic", "openai", "local", proposers.ANY_ENDPOINT} == set(ASKING)
+    assert {"anthropic", "openai", "local", "bedrock", proposers.ANY_ENDPOINT} <= set(ASKING)
     assert set(ASKING) - {proposers.ANY_ENDPOINT} == set(registry.endpoint_names())
     for name in ASKING:
         proposers.require_known_proposer(name)

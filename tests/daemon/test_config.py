@@ -273,3 +273,45 @@ def test_the_users_home_ignores_a_relative_xdg_folder_and_options_may_be_relativ
     assert resolve_home("~/h", {}) == Path("/home/u/h")
     monkeypatch.chdir(tmp_path)
     assert resolve_home("h", {}) == tmp_path / "h"
+
+
+ENDPOINTS = """
+[daemon.endpoints.trainium]
+service = "bedrock"
+region = "us-west-2"
+profile = "kernels"
+[daemon.endpoints.together]
+service = "compatible"
+base_url = "https://api.together.xyz/v1"
+calls = 3
+[daemon.endpoints.vertex]
+project = "mine"
+"""
+
+
+def test_any_number_of_endpoints_has_names_of_ones_own(home):
+    write(home, ENDPOINTS)
+    env = {"NKI_AGENT_DAEMON__ENDPOINTS__TOGETHER__FIRST_TOKEN_SECONDS": "900"}
+    found = load_config(home, env, {"daemon.endpoints.trainium.region": "eu-west-1"})
+    daemon = found.config.daemon
+    assert daemon.endpoint_names[-2:] == ("trainium", "together")
+    assert (daemon.endpoint("trainium").region, daemon.endpoint("trainium").profile) == (
+        "eu-west-1",
+        "kernels",
+    )
+    assert daemon.endpoint("together").first_token_seconds == 900
+    assert daemon.endpoint("vertex").project == "mine"
+    assert daemon.calls == sum(daemon.endpoint(name).calls for name in daemon.endpoint_names)
+    assert found.sources["daemon.endpoints.trainium.region"] == "--set"
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("[daemon.endpoints.mine]\ncalls = 2", "daemon.endpoints.mine.service: say what serves it"),
+    ("[daemon.endpoints.openai]\ncalls = 2", "this endpoint's section is daemon.openai"),
+    ('[daemon.endpoints.mine]\nservice = "bedrok"', "daemon.endpoints.mine.service"),
+    ('[daemon.endpoints.mine]\nregon = "x"', "daemon.endpoints.mine.regon: no such key"),
+    ('[daemon]\nprices = ["opnai/gpt-5=1/0.5/2"]', "no endpoint is called 'opnai' (did you mean 'openai'?)"),
+    ('[daemon]\nwindows = ["llm/m=65536/16384"]', "no endpoint is called 'llm'"),
+])  # fmt: skip
+def test_what_is_wrong_with_an_endpoint_is_said(home, text, line):
+    assert line in "\n".join(faults(write(home, text)))

@@ -1,9 +1,11 @@
-"""A server on this machine that answers like a model's service, as a script says: real sockets, both formats.
+"""A server on this machine that answers like a model's service, as a script says: real sockets, all formats.
 
-`LlmServer(script)` speaks Anthropic's messages (`/v1/messages`) and OpenAI's chat completions
-(`/v1/chat/completions`), both streamed. The script is asked with every request and how often the same
-question came, so that faults come by delivery and by question and never by time. It runs in a thread of its
-own, so the code under test may be in this process or in another: `with LlmServer(script) as server`.
+`LlmServer(script)` speaks Anthropic's messages (`/v1/messages`), also as Amazon Bedrock (`/model/...`) and
+Vertex AI (`/projects/...`) have them, OpenAI's chat completions (`/v1/chat/completions`) and its responses
+(`/v1/responses`), also under Azure's paths, all streamed. The script is asked with every request and how
+often the same question came, so that faults come by delivery and by question and never by time. It runs in a
+thread of its own, so the code under test may be in this process or in another: `with LlmServer(script) as
+server`.
 """
 
 from __future__ import annotations
@@ -11,24 +13,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
+from urllib.parse import unquote
 
 from agent_core.providers.completion import CompletionRequest
 from state.model import digest_of
+from tests.support.llm_wires import frame_event, make_content, make_events, make_usage
 
-Vendor = Literal["anthropic", "openai"]
-Ending = Literal["whole", "cut", "eof", "no_usage", "no_stop", "error", "garbage", "open", "reset"]
+Vendor = Literal["anthropic", "openai", "responses"]
+Ending = Literal["whole", "cut", "eof", "no_usage", "no_stop", "error", "garbage", "open", "reset", "hang"]
 
 
 @dataclass(frozen=True)
 class Asked:
     """One request as it came, `guide` the system prompt, `case` the one message.
 
-    `count` is how often the same question came, this time included; `number` how many requests.
+    `path` is where it came. `count` is how often the same question came, this time included; `number` how
+    many requests.
     """
 
     vendor: Vendor
@@ -36,6 +42,7 @@ class Asked:
     headers: Mapping[str, str]
     count: int
     number: int
+    path: str = ""
 
     @property
     def model(self) -> str:
@@ -45,16 +52,21 @@ class Asked:
     def guide(self) -> str:
         if self.vendor == "anthropic":
             return _join_texts(block["text"] for block in self.body.get("system", ()))
+        if self.vendor == "responses":
+            return self.body.get("instructions", "")
         return _join_texts(m["content"] for m in self.body["messages"] if m["role"] == "system")
 
     @property
     def case(self) -> str:
-        content = next(m["content"] for m in self.body["messages"] if m["role"] == "user")
+        messages = self.body["input" if self.vendor == "responses" else "messages"]
+        content = next(m["content"] for m in messages if m.get("role") == "user")
         return content if isinstance(content, str) else _join_texts(block["text"] for block in content)
 
     @property
     def later(self) -> Sequence[Mapping[str, Any]]:
         """The messages of the dialogue that followed the question."""
+        if self.vendor == "responses":
+            return self.body["input"][1:]
         begin = (
             1 if self.vendor == "anthropic" else sum(m["role"] == "system" for m in self.body["messages"]) + 1
         )
@@ -63,6 +75,14 @@ class Asked:
     @property
     def turn(self) -> int:
         """How many answers of a dialogue came before."""
+        if self.vendor == "responses":  # an answer's items stand together
+            own = [
+                ("call_id" in item and "output" not in item)
+                or item.get("type") in {"reasoning", "message"}
+                or item.get("role") == "assistant"
+                for item in self.later
+            ]
+            return sum(one and not before for before, one in zip([False, *own], own, strict=False))
         return sum(message["role"] == "assistant" for message in self.later)
 
     @property
@@ -70,6 +90,8 @@ class Asked:
         """The results of all calls of a dialogue so far, in order."""
         if self.vendor == "openai":
             return [message["content"] for message in self.later if message["role"] == "tool"]
+        if self.vendor == "responses":
+            return [i["output"] for i in self.later if i.get("type") == "function_call_output"]
         users = [message["content"] for message in self.later if message["role"] == "user"]
         blocks = [block for content in users for block in content]
         return [block["content"] for block in blocks if block["type"] == "tool_result"]
@@ -82,7 +104,11 @@ class Asked:
 
     @property
     def most_tokens(self) -> int:
-        return next(self.body[n] for n in ("max_tokens", "max_completion_tokens") if n in self.body)
+        return next(
+            self.body[n]
+            for n in ("max_tokens", "max_completion_tokens", "max_output_tokens")
+            if n in self.body
+        )
 
 
 @dataclass(frozen=True)
@@ -92,11 +118,12 @@ class Reply:
     `ending`: "cut" drops the connection in the middle (reset), "eof" ends the body there without a word,
     "no_usage" leaves the counts out, "no_stop" the stop reason, "error" sends an error (of type `error`) for
     an event, "garbage" bytes that are no event. "open" leaves out the last event, which says that nothing
-    follows, and keeps the connection open; "reset" drops it there. `stop` is the vendor's word; None is that
+    follows, and keeps the connection open; "reset" drops it there. "hang" says no more
+    once it has begun. `stop` is the vendor's word; None is that
     of a whole answer. `pause_seconds` is before every event. `cached` and `written` are of the `input`
     tokens. Without `counted`, a stream of OpenAI's form has no counts; with `parts`, its content is a list.
-    `calls` are (tool, arguments as JSON), streamed in two pieces each behind the text; `thinking` is a
-    signed block before it.
+    `reasoning` tokens of the output were thoughts. `calls` are (tool, arguments as JSON), streamed in two
+    pieces each behind the text; `thinking` is a signed block before it.
     """
 
     text: str = "ok"
@@ -115,6 +142,7 @@ class Reply:
     counted: bool = True
     calls: Sequence[tuple[str, str]] = ()
     thinking: str = ""
+    reasoning: int = 0
 
 
 @dataclass(frozen=True)
@@ -225,10 +253,10 @@ class LlmServer:
             for name, _, value in (line.partition(":") for line in head[1:])
         }
         body = json.loads(await reader.readexactly(int(headers.get("content-length", "0"))) or b"null")
-        vendor = {"/v1/messages": "anthropic", "/v1/chat/completions": "openai"}.get(path)
+        vendor, body = _read_request(path, body)
         if vendor is None:
             return await _refuse(writer, "openai", Refuse(404, "not_found_error", f"no such path: {path}"))
-        asked = self._record_question(vendor, body, headers)
+        asked = self._record_question(vendor, body, headers, path)
         said = self.script(asked)
         if isinstance(said, Hang):
             if not said.drop:
@@ -238,14 +266,31 @@ class LlmServer:
             return await _refuse(writer, asked.vendor, said)
         return await _stream(writer, asked, said)
 
-    def _record_question(self, vendor: Any, body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
-        asked = Asked(vendor=vendor, body=body, headers=headers, count=0, number=len(self.asked) + 1)
+    def _record_question(
+        self, vendor: Any, body: Mapping[str, Any], headers: Mapping[str, str], path: str
+    ) -> Asked:
+        asked = Asked(vendor, body, headers, count=0, number=len(self.asked) + 1, path=path)
         self._counts[asked.digest] += 1
-        asked = Asked(vendor, body, headers, self._counts[asked.digest], asked.number)
+        asked = replace(asked, count=self._counts[asked.digest])
         with self._came:
             self.asked.append(asked)
             self._came.notify_all()
         return asked
+
+
+def _read_request(path: str, body: Any) -> tuple[Vendor | None, Any]:
+    """Return the wire format of a path, and the body as the format has it elsewhere: with the model."""
+    plain = path.partition("?")[0]
+    if plain.endswith("/chat/completions"):
+        return "openai", body
+    if plain.endswith("/responses"):
+        return "responses", body
+    if plain == "/v1/messages":
+        return "anthropic", body
+    named = re.search(r"/model/(.+)/invoke|/models/(.+):(?:stream)?rawPredict", plain, re.IGNORECASE)
+    if named is None:
+        return None, body
+    return "anthropic", {**body, "model": unquote(named[1] or named[2])}
 
 
 def digest_of_request(request: CompletionRequest) -> str:
@@ -291,12 +336,15 @@ async def _stream(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bo
     """Send an answer's events, chunked; return whether the connection may be used again."""
     if asked.vendor == "openai" and not asked.body.get("stream"):
         return await _send_whole_answer(writer, asked, said)
-    headers = {"content-type": "text/event-stream", "transfer-encoding": "chunked", **_id(asked.vendor)}
+    is_framed = asked.path.endswith("/invoke-with-response-stream")
+    kind = "application/vnd.amazon.eventstream" if is_framed else "text/event-stream"
+    headers = {"content-type": kind, "transfer-encoding": "chunked", **_id(asked.vendor)}
     writer.write(_head(200, {**headers, **said.headers}))
-    async for event in _pause_between(_events(asked, said), said.pause_seconds):
-        writer.write(b"%x\r\n%s\r\n" % (len(event), event))
+    async for event in _pause_between(make_events(asked, said), said.pause_seconds):
+        data = frame_event(event) if is_framed else event
+        writer.write(b"%x\r\n%s\r\n" % (len(data), data))
         await writer.drain()
-    if said.ending == "open":
+    if said.ending in {"open", "hang"}:
         await asyncio.Event().wait()
     if said.ending in {"cut", "reset"}:
         writer.transport.abort()
@@ -310,7 +358,7 @@ async def _send_whole_answer(writer: asyncio.StreamWriter, asked: Asked, said: R
     """Send an answer in one piece, as whoever does not stream is answered; it ends as it should."""
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": _content(said, said.text),
+        "content": make_content(said, said.text),
         "refusal": said.refusal,
     }
     if said.calls:
@@ -323,7 +371,7 @@ async def _send_whole_answer(writer: asyncio.StreamWriter, asked: Asked, said: R
         "id": f"chatcmpl-{asked.number}",
         "model": said.model or asked.model,
         "choices": [{"index": 0, "message": message, "finish_reason": stop}],
-        "usage": _usage(asked, said),
+        "usage": make_usage(asked, said),
     }
     return await _send(writer, "openai", 200, json.dumps(whole).encode(), {**_JSON, **said.headers})
 
@@ -341,150 +389,6 @@ async def _pause_between(events: Iterator[bytes], seconds: float) -> AsyncIterat
     for event in events:
         await asyncio.sleep(seconds)
         yield event
-
-
-def _events(asked: Asked, said: Reply) -> Iterator[bytes]:
-    """Yield the events of an answer up to where it ends."""
-    before, after = (_anthropic if asked.vendor == "anthropic" else _openai)(asked, said)
-    yield from before
-    if said.ending in {"cut", "eof"}:
-        return
-    if said.ending == "garbage":
-        yield b"event: message_delta\ndata: {\xff not json\n\n"
-        return
-    if said.ending == "error":
-        error = {"type": said.error, "message": "as the script says", "code": said.error}
-        yield _event({"type": "error", "error": error}, named=asked.vendor == "anthropic")
-        return
-    yield from after[:-1] if said.ending in {"open", "reset"} else after  # [DONE] or message_stop
-
-
-def _anthropic(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
-    whole, output = _count_tokens(asked, said)
-    usage = {
-        "input_tokens": whole - said.cached - said.written,
-        "cache_read_input_tokens": said.cached,
-        "cache_creation_input_tokens": said.written,
-    }
-    message = {"model": said.model or asked.model, "usage": {**usage, "output_tokens": 1}}
-    usual = "tool_use" if said.calls else "end_turn"
-    stop = said.stop or ("refusal" if said.refusal is not None else usual)
-    delta: dict[str, Any] = {"stop_reason": None if said.ending == "no_stop" else stop}
-    if said.refusal is not None:
-        delta["stop_details"] = {"type": "refusal", "category": None, "explanation": said.refusal}
-    ending: dict[str, Any] = {"type": "message_delta", "delta": delta, "usage": {"output_tokens": output}}
-    if said.ending == "no_usage":
-        message.pop("usage")
-        ending.pop("usage")
-    half = len(said.text) // 2
-    at = int(bool(said.thinking))
-    block = {"type": "content_block_start", "index": at, "content_block": {"type": "text", "text": ""}}
-    stopped = {"type": "content_block_stop", "index": at}
-    before = [
-        {"type": "message_start", "message": message},
-        *(_thinking_events(said.thinking) if said.thinking else ()),
-        block,
-        {"type": "ping"},
-        _text_delta(said.text[:half], at),
-    ]
-    called = [
-        event for number, call in enumerate(said.calls, at + 1) for event in _call_events(number, *call)
-    ]
-    after = [_text_delta(said.text[half:], at), stopped, *called, ending, {"type": "message_stop"}]
-    return [_event(e, named=True) for e in before], [_event(e, named=True) for e in after]
-
-
-def _openai(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
-    def chunk(delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> dict[str, Any]:
-        return {
-            "id": f"chatcmpl-{asked.number}",
-            "model": said.model or asked.model,
-            "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
-            **more,
-        }
-
-    half = len(said.text) // 2
-    before = [
-        chunk({"role": "assistant", "content": ""}),
-        chunk({"content": _content(said, said.text[:half])}),
-    ]
-    after = [chunk({"content": _content(said, said.text[half:])})]
-    if said.refusal is not None:
-        after.append(chunk({"refusal": said.refusal}))
-    after += map(chunk, _call_deltas(said))
-    stop = said.stop or ("tool_calls" if said.calls else "stop")
-    after.append(chunk({}, None if said.ending == "no_stop" else stop))
-    if (
-        said.ending != "no_usage"
-        and said.counted
-        and asked.body.get("stream_options", {}).get("include_usage")
-    ):
-        after.append(chunk({}, choices=[], usage=_usage(asked, said)))
-    events = [_event(e, named=False) for e in after]
-    return [_event(e, named=False) for e in before], [*events, b"data: [DONE]\n\n"]
-
-
-def _content(said: Reply, text: str) -> str | list[dict[str, Any]]:
-    """Return the content of a message of OpenAI's form; servers of models that think send lists of parts."""
-    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
-    return [thought, {"type": "text", "text": text}] if said.parts else text
-
-
-def _usage(asked: Asked, said: Reply) -> dict[str, Any]:
-    """Return the counts as OpenAI has them."""
-    whole, output = _count_tokens(asked, said)
-    details = {"cached_tokens": said.cached, "cache_write_tokens": said.written}
-    return {"prompt_tokens": whole, "completion_tokens": output, "prompt_tokens_details": details}
-
-
-def _count_tokens(asked: Asked, said: Reply) -> tuple[int, int]:
-    """Return the tokens of question and answer: as the script says, else a fourth of their letters."""
-    whole = (len(asked.guide) + len(asked.case)) // 4 + 1 if said.input is None else said.input
-    return whole, len(said.text) // 4 + 1 if said.output is None else said.output
-
-
-def _text_delta(text: str, at: int) -> dict[str, Any]:
-    return {"type": "content_block_delta", "index": at, "delta": {"type": "text_delta", "text": text}}
-
-
-def _thinking_events(text: str) -> list[dict[str, Any]]:
-    deltas = [
-        {"type": "thinking_delta", "thinking": text},
-        {"type": "signature_delta", "signature": "signed"},
-    ]
-    begun = {"type": "thinking", "thinking": "", "signature": ""}
-    return [
-        {"type": "content_block_start", "index": 0, "content_block": begun},
-        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
-        {"type": "content_block_stop", "index": 0},
-    ]
-
-
-def _call_events(at: int, name: str, arguments: str) -> list[dict[str, Any]]:
-    half = len(arguments) // 2
-    begun = {"type": "tool_use", "id": f"toolu_{at}", "name": name, "input": {}}
-    pieces = [{"type": "input_json_delta", "partial_json": p} for p in (arguments[:half], arguments[half:])]
-    return [
-        {"type": "content_block_start", "index": at, "content_block": begun},
-        *({"type": "content_block_delta", "index": at, "delta": piece} for piece in pieces),
-        {"type": "content_block_stop", "index": at},
-    ]
-
-
-def _call_deltas(said: Reply) -> Iterator[dict[str, Any]]:
-    """Yield the calls as deltas of OpenAI's form, in two pieces each."""
-    for number, (name, arguments) in enumerate(said.calls):
-        half = len(arguments) // 2
-        first = {"name": name, "arguments": arguments[:half]}
-        yield {
-            "tool_calls": [{"index": number, "id": f"call_{number}", "type": "function", "function": first}]
-        }
-        yield {"tool_calls": [{"index": number, "function": {"arguments": arguments[half:]}}]}
-
-
-def _event(value: Mapping[str, Any], *, named: bool) -> bytes:
-    name = f"event: {value['type']}\n" if named else ""
-    return f"{name}data: {json.dumps(value)}\n\n".encode()
 
 
 def _id(vendor: Vendor) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 
 from agent_core.providers import registry
 from agent_core.providers.completion import Completion, CompletionRequest, PromptPart, Provider, RateLimits
@@ -21,17 +23,42 @@ REQUEST = CompletionRequest(
     case=(PromptPart(text="Here is the kernel of today: nki.language.load(a)"),),
     max_output_tokens=1000,
 )
-ENDPOINTS = ("anthropic", "openai", "local")
+ENDPOINTS = ("anthropic", "openai", "local", "responses", "bedrock")
+"""`responses` is OpenAI in its newer wire format; `bedrock` has Amazon's signatures and framing."""
+
+MESSAGES = ("anthropic", "bedrock")
+"""Endpoints that are asked in Anthropic's wire format."""
+
+AWS = {
+    "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY",
+    "AWS_SESSION_TOKEN": "session-token-of-a-role",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": "/nonexistent",
+    "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+}
+
+
+def settings_of(name: str, server: LlmServer, **more: Any) -> EndpointSettings:
+    """Return how an endpoint of these tests is reached at the server."""
+    own: dict[str, Any] = {"base_url": server.openai, "key": Secret(KEY)}
+    if name in MESSAGES:
+        own["base_url"] = server.anthropic
+    if name == "responses":
+        own |= {"service": "openai", "wire": "responses"}
+    if name == "bedrock":
+        own |= {"key": None, "region": "us-west-2"}
+    return EndpointSettings(**(own | more))
 
 
 @asynccontextmanager
 async def endpoint(name: str, server: LlmServer, **settings: Any) -> AsyncIterator[Provider]:
-    url = server.anthropic if name == "anthropic" else server.openai
-    provider = registry.create_provider(name, EndpointSettings(base_url=url, key=Secret(KEY), **settings))
-    try:
-        yield provider
-    finally:
-        await provider.aclose()
+    with patch.dict(os.environ, AWS):
+        provider = registry.create_provider(name, settings_of(name, server, **settings))
+        try:
+            yield provider
+        finally:
+            await provider.aclose()
 
 
 class Limits(list[RateLimits]):

@@ -16,6 +16,7 @@ from agent_core.providers.failures import FailureKind as Kind
 from tests.agent_core.providers.provider_calls import (
     ENDPOINTS,
     KEY,
+    MESSAGES,
     REQUEST,
     SENTENCE,
     ask_for_failure,
@@ -44,7 +45,9 @@ class Row:
     endpoints: tuple[str, ...] = ENDPOINTS
 
 
-ANTHROPIC, OPENAI = ("anthropic",), ("openai", "local")
+RESPONSES = ("responses",)
+STUCK = Reply(ending="hang", text="it began, and then")
+ANTHROPIC, OPENAI = MESSAGES, ("openai", "local")
 ROWS = {
     "401": Row(Refuse(401, "authentication_error"), Kind.AUTH, status=401),
     "403": Row(Refuse(403, "permission_error"), Kind.AUTH, status=403),
@@ -86,7 +89,13 @@ ROWS = {
     "dropped": Row(Hang(drop=True), Kind.TRANSPORT, may_cost=True),
     "cut": Row(Reply(ending="cut"), Kind.TRANSPORT, may_cost=True, status=200),
     "eof": Row(Reply(ending="eof"), Kind.TRANSPORT, may_cost=True, status=200),
-    "no usage": Row(Reply(ending="no_usage"), Kind.TRANSPORT, may_cost=True, status=200),
+    "no usage": Row(
+        Reply(ending="no_usage"),
+        Kind.TRANSPORT,
+        may_cost=True,
+        status=200,
+        endpoints=(*MESSAGES, "responses"),
+    ),
     "no stop": Row(Reply(ending="no_stop"), Kind.TRANSPORT, may_cost=True, status=200),
     "garbage": Row(Reply(ending="garbage"), Kind.SERVER, may_cost=True, status=200),
     "page": Row(Refuse(200, raw=b"<html>welcome</html>"), Kind.SERVER, may_cost=True, status=200),
@@ -101,8 +110,19 @@ ROWS = {
     "filter": Row(Reply(stop="content_filter"), Kind.REFUSED, endpoints=OPENAI),
     "tool": Row(Reply(stop="tool_use"), Kind.INVALID, endpoints=ANTHROPIC),
     "tools": Row(Reply(stop="tool_calls"), Kind.INVALID, endpoints=OPENAI),
-    "unheard": Row(Reply(stop="boredom", text=" "), Kind.INVALID),
-    "unheard limit": Row(Reply(stop="MODEL_LENGTH"), Kind.TRUNCATED),
+    "unheard": Row(Reply(stop="boredom", text=" "), Kind.INVALID, endpoints=(*MESSAGES, *OPENAI)),
+    "unheard limit": Row(Reply(stop="MODEL_LENGTH"), Kind.TRUNCATED, endpoints=(*MESSAGES, *OPENAI)),
+    "incomplete": Row(Reply(stop="max_messages"), Kind.SERVER, endpoints=RESPONSES),
+    "most tokens": Row(Reply(stop="max_output_tokens"), Kind.TRUNCATED, endpoints=RESPONSES),
+    "filtered late": Row(Reply(stop="content_filter"), Kind.REFUSED, endpoints=RESPONSES),
+    "failed": Row(Reply(stop="failed", error="server_error"), Kind.SERVER, endpoints=RESPONSES),
+    "failed fast": Row(Reply(stop="failed", error="rate_limit_exceeded"), Kind.RATE, endpoints=RESPONSES),
+    "flagged": Row(Reply(stop="failed", error="invalid_prompt"), Kind.REFUSED, endpoints=RESPONSES),
+    "aws throttles": Row(Refuse(429, "ThrottlingException"), Kind.RATE, endpoints=("bedrock",)),
+    "aws too long": Row(
+        Refuse(400, GENERAL, "Input is too long for requested model."), Kind.TOO_LARGE, endpoints=("bedrock",)
+    ),
+    "aws denies": Row(Refuse(403, "AccessDeniedException"), Kind.AUTH, endpoints=("bedrock",)),
     "shouted": Row(Reply(stop="LENGTH"), Kind.TRUNCATED, endpoints=OPENAI),
     "unsafe": Row(Reply(stop="SAFETY"), Kind.REFUSED, endpoints=OPENAI),
     "abort": Row(Reply(stop="abort"), Kind.SERVER, endpoints=OPENAI),
@@ -125,7 +145,7 @@ async def test_a_fault_is_a_failure_of_its_kind(name, fault):
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_an_answer_that_is_no_use_says_what_it_was_counted_at(name):
-    stop = "max_tokens" if name == "anthropic" else "length"
+    stop = "max_tokens" if name in MESSAGES else "length"
     failure = await ask_for_failure(name, lambda _: Reply(stop=stop, input=100, cached=60, output=7))
     assert failure.tokens == Tokens(input=100, cached=60, output=7)
     assert not failure.may_cost
@@ -144,27 +164,34 @@ async def test_a_server_that_is_not_there_costs_nothing(name):
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
-async def test_silence_is_a_failure_before_the_deadline(name):
-    failure = await ask_for_failure(name, lambda _: Hang(), silence_seconds=0.05)
+async def test_an_answer_that_does_not_begin_is_a_failure_before_the_deadline(name):
+    failure = await ask_for_failure(name, lambda _: Hang(), first_token_seconds=0.3)
     assert failure.kind is Kind.TRANSPORT
     assert failure.may_cost
-    assert "silent for 0.05 s" in failure.message
+    assert "no first token in 0.3 s" in failure.message
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_silence_within_an_answer_is_a_failure_too(name):
-    failure = await ask_for_failure(name, lambda _: Reply(pause_seconds=30), silence_seconds=0.05)
+    failure = await ask_for_failure(name, lambda _: STUCK, silence_seconds=0.3)
     assert failure.kind is Kind.TRANSPORT
     assert failure.may_cost
+    assert "silent for 0.3 s" in failure.message
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
-@pytest.mark.parametrize("said", [Hang(), Reply(pause_seconds=0.2, text="x" * 64)])
-async def test_slow_bytes_do_not_outlast_the_deadline(name, said):
-    failure = await ask_for_failure(name, lambda _: said, deadline=0.1)
+async def test_an_answer_does_not_outlast_its_deadline(name):
+    failure = await ask_for_failure(name, lambda _: STUCK, deadline=0.3)
     assert failure.kind is Kind.TRANSPORT
     assert failure.may_cost
-    assert "no whole answer in 0.1 s" in failure.message
+    assert "no whole answer in 0.3 s" in failure.message
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+async def test_events_before_the_first_token_do_not_lengthen_its_limit(name):
+    slow = Reply(pause_seconds=0.4, text="x" * 64)
+    failure = await ask_for_failure(name, lambda _: slow, first_token_seconds=0.3, silence_seconds=60)
+    assert "no first token in 0.3 s" in failure.message
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)

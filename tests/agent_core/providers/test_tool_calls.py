@@ -5,21 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from anthropic.types import TextBlockParam, ThinkingBlockParam, ToolResultBlockParam, ToolUseBlockParam
+from anthropic.types.message_create_params import MessageCreateParamsStreaming
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+from pydantic import TypeAdapter
 
 from agent_core.providers.completion import (
     Completion,
     CompletionRequest,
     DialogueStep,
     ModelTurn,
+    Tokens,
     ToolCall,
     ToolDefinition,
     ToolResult,
 )
 from agent_core.providers.failures import Failure, FailureKind
+from agent_core.providers.http_provider import PartialAnswer
 from agent_core.providers.text_tools import parse_calls, put_in_words
 from agent_core.providers.windows import bound_request_tokens
-from tests.agent_core.providers.provider_calls import ENDPOINTS, REQUEST, ask_once
-from tests.support.llm_server import Asked, Refuse, Reply, Said
+from tests.agent_core.providers.provider_calls import ENDPOINTS, MESSAGES, REQUEST, ask_once, endpoint
+from tests.support.llm_server import Asked, LlmServer, Refuse, Reply, Said
 
 TOOLS = (
     ToolDefinition(
@@ -34,6 +41,12 @@ TOOLS = (
     ToolDefinition(name="give_up", description="End.", parameters={"type": "object", "properties": {}}),
 )
 ASKED = REQUEST.model_copy(update={"tools": TOOLS})
+BLOCKS = {
+    "text": TextBlockParam,
+    "thinking": ThinkingBlockParam,
+    "tool_use": ToolUseBlockParam,
+    "tool_result": ToolResultBlockParam,
+}
 CALLS = (("check", '{"source": "v0"}'), ("give_up", "{}"))
 
 
@@ -55,20 +68,65 @@ async def test_parallel_calls_are_read_and_their_results_returned(name):
     assert [(call.name, call.arguments) for call in made.calls] == list(CALLS)
     assert len({call.id for call in made.calls}) == 2
     _, asked = await answer_of(name, Reply(), followed(ASKED, made.turn, note="2 turns left"))
-    sent = str(asked.body["messages"])
+    sent = str(asked.later)
     for call in made.calls:
         assert sent.count(call.id) == 2, "once as a call, once as a result"
         assert f"result of {call.name}" in sent
     assert "2 turns left" in sent
 
 
-async def test_thinking_blocks_are_returned_unchanged():
-    made, _ = await answer_of("anthropic", Reply(text="so", thinking="hm", calls=CALLS[:1]))
-    _, asked = await answer_of("anthropic", Reply(), followed(ASKED, made.turn))
+@pytest.mark.parametrize("name", MESSAGES)
+async def test_thinking_blocks_are_returned_unchanged(name):
+    made, _ = await answer_of(name, Reply(text="so", thinking="hm", calls=CALLS[:1]))
+    _, asked = await answer_of(name, Reply(), followed(ASKED, made.turn))
     blocks = asked.body["messages"][1]["content"]
     assert blocks[0] == {"type": "thinking", "thinking": "hm", "signature": "signed"}
     assert blocks[-1]["input"] == {"source": "v0"}
     assert asked.body["thinking"] == {"type": "adaptive"}
+
+
+async def test_encrypted_reasoning_is_returned_unchanged():
+    made, first = await answer_of("responses", Reply(text="so", thinking="c2VjcmV0", calls=CALLS))
+    assert (first.body["store"], first.body["include"]) == (False, ["reasoning.encrypted_content"])
+    assert first.body["parallel_tool_calls"] is True
+    assert [tool["type"] for tool in first.body["tools"]] == ["function", "function"]
+    _, asked = await answer_of("responses", Reply(), followed(ASKED, made.turn))
+    kinds = [item.get("type", item.get("role")) for item in asked.body["input"]]
+    outputs = ["function_call_output"] * 2
+    assert kinds == ["user", "reasoning", "message", "function_call", "function_call", *outputs]
+    assert asked.body["input"][1]["encrypted_content"] == "c2VjcmV0", "the complete one, of its last event"
+
+
+async def test_reasoning_that_the_service_kept_is_not_named_in_the_next_request():
+    def script(asked: Asked) -> Said:
+        if "include" in asked.body:
+            message = "Encrypted content is not supported with this model."
+            return Refuse(400, "invalid_request_error", message, param="include")
+        return Reply(text="so", calls=CALLS[:1], thinking="")
+
+    with LlmServer(script) as server:
+        async with endpoint("responses", server) as provider:
+            made = await provider.complete(ASKED, deadline_seconds=60, observe=lambda _: None)
+    assert ["include" in asked.body for asked in server.asked] == [True, False]
+    bare = {"type": "reasoning", "id": "rs_1", "summary": []}
+    answer = PartialAnswer(items={0: bare, 1: {"type": "function_call", "id": "fc", "call_id": "c"}})
+    native = provider.native_answer(answer)
+    assert made.native is not None
+    assert native.items == ({"type": "function_call", "call_id": "c"},)
+
+
+async def test_reasoning_is_counted_as_part_of_the_output():
+    made, _ = await answer_of("responses", Reply(input=100, cached=60, written=8, output=50, reasoning=40))
+    assert made.tokens == Tokens(input=100, cached=60, written=8, output=50, reasoning=40)
+
+
+async def test_a_dialogue_of_another_format_goes_on_in_this_one():
+    made, _ = await answer_of("anthropic", Reply(text="so", thinking="hm", calls=CALLS[:1]))
+    _, asked = await answer_of("responses", Reply(), followed(ASKED, made.turn, note="go on"))
+    said, called, result, note = asked.later
+    assert said == {"role": "assistant", "content": "so"}
+    assert (called["call_id"], called["name"]) == (result["call_id"], "check")
+    assert note == {"role": "user", "content": "go on"}
 
 
 async def test_breakpoints_move_with_the_dialogue_and_never_exceed_four():
@@ -88,7 +146,34 @@ async def test_malformed_arguments_are_the_tools_business(name):
     made, _ = await answer_of(name, Reply(calls=[("check", '{"source": ')]))
     assert made.calls[0].arguments == '{"source": '
     _, asked = await answer_of(name, Reply(), followed(ASKED, made.turn))
-    assert "result of check" in str(asked.body["messages"])
+    assert "result of check" in str(asked.later)
+
+
+@pytest.mark.parametrize(("name", "documented"), [
+    ("anthropic", MessageCreateParamsStreaming),
+    ("responses", ResponseCreateParamsStreaming),
+    ("local", CompletionCreateParamsStreaming),
+])  # fmt: skip
+async def test_what_is_sent_has_the_shape_that_the_sdk_documents(name, documented):
+    request = ASKED.model_copy(update={"effort": "high"})
+    for note in ("", "2 turns left"):
+        made, _ = await answer_of(name, Reply(text="so", thinking="hm", calls=CALLS), request)
+        request = followed(request, made.turn, note=note)
+    _, asked = await answer_of(name, Reply(), request)
+    checked = TypeAdapter(documented).validate_python(asked.body)
+    assert checked.keys() == asked.body.keys(), "no field that the SDK does not know"
+    blocks = [block for message in asked.later for block in message.get("content") or ()]
+    for block in blocks if name == "anthropic" else ():
+        TypeAdapter(BLOCKS[block["type"]]).validate_python(block)
+
+
+async def test_thinking_that_the_service_hides_is_returned_too():
+    hidden = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}
+    with LlmServer(lambda _: Reply()) as server:
+        async with endpoint("anthropic", server) as provider:
+            answer = PartialAnswer()
+            provider.take_event(answer, {"type": "content_block_start", "index": 0, "content_block": hidden})
+            assert provider.native_answer(answer).items == (hidden,)
 
 
 @pytest.mark.parametrize(("stop", "tools", "kind"), [
@@ -96,6 +181,8 @@ async def test_malformed_arguments_are_the_tools_business(name):
     ("pause_turn", (), FailureKind.INVALID),
     ("tool_use", (), FailureKind.INVALID),
     ("refusal", TOOLS, FailureKind.REFUSED),
+    ("model_context_window_exceeded", TOOLS, FailureKind.TOO_LARGE),
+    ("max_tokens", TOOLS, FailureKind.TRUNCATED),
 ])  # fmt: skip
 async def test_stop_reasons_of_a_dialogue(stop, tools, kind):
     request = REQUEST.model_copy(update={"tools": tools})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -216,10 +217,18 @@ def test_calls_are_counted_by_what_came_of_them():
         "input_tokens": 300,
         "cached_tokens": 120,
         "output_tokens": 30,
+        "estimated_tokens": 0,
         "uncounted_tokens": 500,
         "total_ms": 9300.0,
         "median_ms": 1050.0,
     }
+
+
+def test_tokens_that_nobody_counted_are_counted_apart_as_estimates():
+    guessed = Tokens(input=100, output=20, estimated=True)
+    charges = (call(1), replace(call(2), tokens=guessed))
+    found = run_figures(run(charges=charges), (1.0,))["calls"]
+    assert found["estimated_tokens"] == 120
 
 
 def test_roles_are_those_that_asked():

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from agentctl import environment_checks
-from agentctl.environment_checks import BAD, GOOD, LOOK
+from agentctl.endpoint_checks import BAD, GOOD, LOOK
 from daemon import exits
+from state.events import ModelTraitsLearnt
 from state.home import HomeLayout
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, ModelTraits
+from state.records import NewEvent
+from tests.agent_core.providers.provider_calls import AWS
 
 KEY = "sk-ant-" + "s" * 40
 
@@ -82,6 +88,37 @@ def test_keys_are_present_or_not_and_never_shown(ctl, home, finished, monkeypatc
     checks = found(ctl)
     assert checks["key: openai"]["result"] == BAD
     assert "chmod 600" in checks["key: openai"]["found"]
+
+
+def test_an_endpoint_in_a_cloud_says_what_it_lacks_and_what_it_found(ctl, home, finished, monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_BEARER_TOKEN_BEDROCK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in AWS.items():
+        monkeypatch.setenv(name, value)
+    file = home / "config.toml"
+    file.write_text('[daemon.endpoints.trainium]\nservice = "bedrock"\n')
+    lacking = found(ctl)["endpoint: trainium"]
+    assert lacking["result"] == BAD
+    assert "no region: set daemon.endpoints.trainium.region, or AWS_REGION" in lacking["found"]
+    file.write_text('[daemon.endpoints.trainium]\nservice = "bedrock"\nregion = "us-west-2"\n')
+    assert found(ctl)["endpoint: trainium"]["found"] == "credentials found"
+    assert AWS["AWS_SECRET_ACCESS_KEY"] not in ctl("doctor", "--json").out
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    assert found(ctl)["endpoint: trainium"]["found"] == "no credentials"
+
+
+def test_what_was_learnt_of_a_model_is_a_line(ctl, home, finished):
+    learnt = ModelTraits(refused=("tools",), uncounted=True, first_token_seconds=1200)
+    address, day = "http://127.0.0.1:8000", "2026-11-27"
+    event = ModelTraitsLearnt(model="local/small", address=address, day=day, traits=learnt)
+    with EventLog.open(home) as log:
+        asyncio.run(log.append([NewEvent(SYSTEM_STREAM, event)]))
+    said = found(ctl)["model: local/small"]["found"]
+    assert said == (
+        "takes no tools; counts no tokens in streams, so it is asked for whole answers; "
+        "may take 1200 s to begin an answer (learnt 2026-11-27)"
+    )
 
 
 @pytest.mark.parametrize(("strength", "result"), [("bubblewrap", GOOD), ("namespaces", LOOK), ("weak", BAD)])

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent_core.providers.completion import CompletionRequest, PromptPart
+from agent_core.providers.completion import CompletionRequest, PromptPart, ToolDefinition
 from agent_core.providers.failures import CallError, Failure, FailureKind
 from agent_core.providers.limits import TurnTimeout
 from daemon.calls.endpoints import EndpointPool, EndpointUnavailable, PrefixLeaders
@@ -19,6 +19,7 @@ from state.model import SYSTEM_STREAM, ErrorInfo
 from state.records import NewEvent
 from tests.daemon.calls import fake_models
 from tests.daemon.calls.fake_models import MODEL, FakeProvider
+from tests.support.llm_server import Asked, LlmServer, Refuse, Reply, Said
 
 LONG = "the same long guide " * 400
 ONCE = BreakerPolicy(failures=1, pause_seconds=0.001, longest_seconds=0.001, probe_seconds=0.001)
@@ -367,3 +368,42 @@ async def test_an_open_breaker_of_another_life_is_half_open_here(event_log):
     await event_log.append([NewEvent(SYSTEM_STREAM, BreakerOpened(name="local", error=error))])
     found = endpoints(event_log, FakeProvider(script=lambda *_: "an answer"))
     assert await ask(found, request(), None) == "an answer"
+
+
+@pytest.mark.parametrize("again", ["the same place", "another address", "a month later"])
+async def test_what_was_learnt_of_a_model_is_known_to_the_next_process(event_log, monkeypatch, again):
+    def script(asked: Asked) -> Said:
+        if "tools" in asked.body:
+            return Refuse(400, "invalid_request_error", "tools: this model does not support tools")
+        return Reply()
+
+    tool = ToolDefinition(name="check", description="Check.", parameters={"type": "object", "properties": {}})
+    asked = request().model_copy(update={"tools": (tool,)})
+    with LlmServer(script) as server:
+        moved = server.openai.replace("127.0.0.1", "localhost")
+        for address in (server.openai, moved if again == "another address" else server.openai):
+            config = fake_models.daemon_config(local={"base_url": address})
+            pool = EndpointPool(event_log, config, env={})
+            await ask(pool, asked, None)
+            await ask(pool, asked, None)
+            await pool.aclose()
+            if again == "a month later":
+                monkeypatch.setattr("daemon.calls.endpoints.TRAIT_DAYS", -1)
+    known = event_log.system_state().traits[MODEL]
+    assert known.traits.refused == ("tools",)
+    refused = ["tools" in one.body for one in server.asked]
+    assert refused == [True, False, False, *([] if again == "the same place" else [True]), False, False]
+
+
+async def test_a_named_endpoint_is_asked_by_its_service(event_log):
+    with LlmServer(lambda _: Reply(text="mine")) as server:
+        named = {"mine": {"service": "anthropic", "base_url": server.anthropic}}
+        pool = EndpointPool(
+            event_log, fake_models.daemon_config(endpoints=named), env={"MINE_API_KEY": "word-of-mine"}
+        )
+        endpoint = pool.get("mine")
+        async with endpoint.wait_for_turn(request(), None, wait_seconds=30):
+            answer = await endpoint.send_request(request())
+        await pool.aclose()
+    assert answer.text == "mine"
+    assert server.asked[0].headers["authorization"] == "Bearer word-of-mine"

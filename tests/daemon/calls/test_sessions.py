@@ -17,6 +17,7 @@ from daemon import exits
 from daemon.calls.request_rendering import load_request
 from state.events import (
     CallCompleted,
+    CallFailed,
     CallStarted,
     EvaluationCompleted,
     ExecutionFailed,
@@ -244,3 +245,17 @@ def show(home: Path, run: str, candidate: str) -> int:
             agentctl, "agentctl", ["--home", str(home), "show", run, candidate, "--what", "session"]
         )
     return int(ended.value.code or 0)
+
+
+async def test_a_dialogue_that_outgrows_the_window_ends_its_session_and_what_it_had_competes(event_log):
+    def script(request, delivery):
+        if turns_of(request) >= 2:
+            return Failure(kind=FailureKind.TOO_LARGE, message="prompt is too long")
+        return answer_request(request, delivery)
+
+    run = await finish(event_log, script)
+    ended = [event for event in events(event_log, run, SessionEnded) if "too_large" in event.detail]
+    assert {event.reason for event in ended} == {SessionEndReason.MODEL}
+    asked = Counter((event.key, event.call) for event in events(event_log, run, CallFailed))
+    assert set(asked.values()) == {1}, "asked once: nothing of a dialogue can be left out"
+    assert event_log.run_state(run).has_ended
