@@ -25,7 +25,6 @@ from state.events import (
 )
 from state.model import (
     PREFILTER_STAGE,
-    Amount,
     Attempt,
     EffectKey,
     ModelQuestion,
@@ -176,7 +175,9 @@ def outcome_charges(state: RunState, event: EffectEnded, effect: OpenEffect | No
         return {"device_seconds": _add_device_seconds(state, event)}
     if isinstance(event, EvaluationFailed):
         return {"device_seconds": round_seconds(state.device_seconds + event.device_seconds)}
-    left = effect.reserved_amount if effect is not None else Amount()
+    if effect is None or not effect.calls:
+        return {}
+    left = effect.reserved_amount
     if left.calls == 0:
         return {}
     spent = state.spent_amount + left

@@ -75,7 +75,7 @@ from state.model import (
     RunStatus,
 )
 from state.round_deadline import apply_deadline_passed, route_outcome
-from state.run_state import IllegalEvent, OpenEffect, RunState, evolve, is_by_person, require_live
+from state.run_state import NEW_EFFECT, IllegalEvent, RunState, evolve, is_by_person, require_live
 from state.semantic_state import dump_semantic, state_hash
 from state.tally import count_outcome
 
@@ -263,14 +263,10 @@ def _apply_effect_started(state: RunState, event: EffectStarted) -> RunState:
         raise IllegalEvent(f"{event.key}: delivery {event.delivery} out of order")
     if before is not None and before.request != event.request:
         raise IllegalEvent(f"{event.key}: a redelivery must carry the request as logged")
-    opened = OpenEffect(
-        request=event.request,
-        delivery=event.delivery,
-        reserved_usd=event.reserved_usd,
-        slot=before.slot if before else state.assigned_slot(effect_key(event)),
-        calls=before.calls if before else (),
-        session=before.session if before else None,
-    )
+    if before is None:
+        slot = state.assigned_slot(effect_key(event))
+        before = evolve(NEW_EFFECT, request=event.request, slot=slot)
+    opened = evolve(before, delivery=event.delivery, reserved_usd=event.reserved_usd)
     open_ = {**state.open, event.key: opened}
     if not (state.reserved_usd or event.reserved_usd):  # then nothing is reserved, whatever is open
         return evolve(state, open=open_)
@@ -299,9 +295,10 @@ def _apply_effect_ended(state: RunState, event: EffectEnded) -> RunState:
 
 def _apply_audit(state: RunState, event: EffectEnded) -> RunState:
     """Raise the best kernel to the level that its audit has shown."""
-    best, key = state.best, effect_key(event)
+    best = state.best
     if not isinstance(event, EvaluationCompleted) or not event.evaluation.is_correct:
         return state
+    key = effect_key(event)
     if key.role is not Role.AUDITOR or best is None or best.id != key.candidate_id:
         return state
     return evolve(state, best=best.model_copy(update={"level": event.evaluation.level}))
