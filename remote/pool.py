@@ -206,9 +206,10 @@ class WorkerPool:
 
 
 def worker_environment() -> dict[str, str]:
-    """One BLAS thread per worker (slots are the parallelism), and none of this process's secrets."""
+    """One BLAS thread per worker (slots are the parallelism), no search for plugins, none of our secrets."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-    return {**kept, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    fixed = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return kept | fixed | {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
 async def _exchange_messages(process: asyncio.subprocess.Process, message: bytes) -> tuple[bytes, bytes]:

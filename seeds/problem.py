@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from seeds import nkibench
 from seeds.errors import NoStartingKernelError, SpecError, UnknownProblemError, suggest_nearest
 from seeds.problem_files import (
     KERNEL_FILE,
@@ -77,12 +76,18 @@ def load_problem(name_or_path: str | Path) -> Problem:
     if str(name_or_path) in builtin_problems():
         return _read_folder(_FOLDER / str(name_or_path))
     folder = Path(name_or_path).expanduser()
-    converted = None if (folder / SPEC_FILE).exists() else nkibench.convert_path(folder, _builtin_spec)
+    converted = None if (folder / SPEC_FILE).exists() else _convert_path(folder)
     if converted is not None:
         return build_problem(converted)
     if folder.is_dir():
         return _read_folder(folder)
     raise UnknownProblemError(str(name_or_path), builtin_problems())
+
+
+def _convert_path(folder: Path) -> dict[str, bytes] | None:
+    from seeds.nkibench import convert_path  # not at the top: it loads NumPy
+
+    return convert_path(folder, _builtin_spec)
 
 
 def _builtin_spec(name: str) -> ProblemSpec | None:
