@@ -6,7 +6,8 @@ alone, and are worthless once the effect has ended: they are kept in files of `<
 its digest, and only the fact is logged, from the second delivery on.
 
 An effect whose last `MAX_VAIN_DELIVERIES` deliveries brought nothing is poisoned: something in it may end
-this process. It fails by that name, and its run goes on.
+this process. It fails by that name, and its run goes on. Only deliveries with a fair chance count: their work
+had begun, together they had `FAIR_SECONDS` for it, and no process ended in between whose work had not begun.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import asyncio
 import json
 import shutil
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,15 +36,21 @@ from state.records import NewEvent
 T = TypeVar("T")
 
 MAX_VAIN_DELIVERIES = 5
-"""Deliveries in a row without progress after which an effect fails."""
+"""Deliveries in a row without progress after which an effect fails, if they worked for `FAIR_SECONDS`."""
 
-MAX_DELIVERIES = 25
-"""The same, if the process always ended before the work of the effect had begun."""
+FAIR_SECONDS = 60
+
+MAX_SHORT_DELIVERIES = 15
+"""The same, if they worked for less: fewer than the starts that a service manager allows."""
+
+MAX_DELIVERIES = 200
+"""The same, if processes also ended before the work of the effect had begun: it is hardly to blame."""
 
 BATCH_KERNELS = 16
 """Kernels predicted between two records of a look-ahead; a quarter after each delivery in vain."""
 
 _DIGEST_BYTES = 64
+_SECONDS_FILE = "seconds"
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("steps")
 
@@ -68,6 +75,10 @@ class EffectSteps:
             VainDeliveries() if self._is_first else event_log.count_vain_deliveries(run, self._key)
         )
         self._has_begun = self._is_first
+        self._seconds = 0 if self._is_first else _read_number(self._folder / _SECONDS_FILE)
+        self._own: set[str] = set()
+        """What this delivery has kept, which its next try need not do again."""
+        self.done = 0
 
     @property
     def vain(self) -> int:
@@ -75,14 +86,10 @@ class EffectSteps:
         return self._in_vain.begun
 
     @property
-    def is_again(self) -> bool:
-        """Whether an earlier delivery was cut off."""
-        return not self._is_first
-
-    @property
     def is_poisoned(self) -> bool:
         """Whether the effect is not to be delivered again."""
-        return self._in_vain.begun >= MAX_VAIN_DELIVERIES or self._in_vain.all >= MAX_DELIVERIES
+        enough = MAX_VAIN_DELIVERIES if self._seconds >= FAIR_SECONDS else MAX_SHORT_DELIVERIES
+        return self._in_vain.blamed >= enough or self._in_vain.all >= MAX_DELIVERIES
 
     @property
     def deliveries(self) -> int:
@@ -103,9 +110,11 @@ class EffectSteps:
         blob = canonical_json(answers)
         await self._append_part(digest_of(blob), len(answers), blob)
         self._answers |= answers
+        self.done += 1
 
     async def note_part(self) -> None:
         """Record that a part is done whose result is kept elsewhere; a first delivery needs no record."""
+        self.done += 1
         if not self._is_first:
             await self._append_part(None, 1)
 
@@ -113,6 +122,30 @@ class EffectSteps:
         self._part += 1  # before the append: others of this effect may record meanwhile
         event = EffectProgressed(run=self._run, key=self._key, part=self._part, answers=answers, count=count)
         await self._log.append([NewEvent(SYSTEM_STREAM, event)], blobs=blobs)
+        if count and self._seconds:
+            self._note_seconds(0)
+
+    @asynccontextmanager
+    async def count_seconds(self) -> AsyncIterator[None]:
+        """Count for how long an effect that is delivered again works in vain; a kill leaves the count."""
+        counting = None if self._is_first else asyncio.create_task(self._count_on())
+        try:
+            yield
+        finally:
+            if counting is not None:
+                counting.cancel()
+
+    async def _count_on(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            if self._has_begun:
+                self._note_seconds(self._seconds + 1)
+
+    def _note_seconds(self, seconds: int) -> None:
+        self._seconds = seconds
+        with suppress(OSError):  # what is not counted is not held against the effect
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / _SECONDS_FILE).write_text(str(seconds), encoding="ascii")
 
     async def note_begun(self) -> None:
         """Record that the work of this delivery begins; that of a first delivery needs no record."""
@@ -130,7 +163,8 @@ class EffectSteps:
     ) -> str:
         """Return the kept answer to `asked`; if there is none, `prepare`, then perform and keep it."""
         path = self._folder / digest_of(asked.encode())
-        kept = None if self._is_first else await asyncio.to_thread(_read_kept, path)
+        is_kept = not self._is_first or path.name in self._own
+        kept = await asyncio.to_thread(_read_kept, path) if is_kept else None
         if kept is not None:
             return kept
         if prepare is not None and not self._has_begun:
@@ -142,6 +176,7 @@ class EffectSteps:
         except OSError as error:  # only a later delivery would have gained from it
             log.warning("step_not_kept", run=self._run, key=self._key, error=str(error))
         else:
+            self._own.add(path.name)
             await self.note_part()
         return answer
 
@@ -176,6 +211,13 @@ def _keep(path: Path, answer: str) -> None:
     draft = path.with_suffix(".new")
     draft.write_bytes(digest_of(data).encode() + data)
     draft.replace(path)
+
+
+def _read_number(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # none yet, or cut off while it was written
+        return 0
 
 
 def _read_kept(path: Path) -> str | None:

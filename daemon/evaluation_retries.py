@@ -14,6 +14,7 @@ from daemon.outcomes import InfrastructureFailure, internal_error, machine_failu
 from remote.errors import InfrastructureError, NoHostError
 from state.errors import StateError
 from state.model import EffectKey, ErrorInfo
+from state.step_keeper import count_done_parts
 
 T = TypeVar("T")
 
@@ -47,9 +48,14 @@ class EvaluationRetryPolicy:
 async def call_with_retries(
     retry: EvaluationRetryPolicy, key: EffectKey, ask: Callable[[], Awaitable[T]]
 ) -> T | InfrastructureFailure:
-    """Call `ask`, and again after failures that may pass; a failure says how often it was tried."""
-    tried = 1
+    """Call `ask`, and again after failures that may pass; a failure says how often it was tried.
+
+    A try that did a part of the work, which the next one need not do again, is not counted.
+    """
+    tried, done = 1, count_done_parts()
     while isinstance(answer := await _try_once(retry, key, ask), InfrastructureFailure):
+        if count_done_parts() > done:
+            tried, done = 1, count_done_parts()
         if retry.is_last(tried, answer):
             return replace(answer, tries=tried)
         log.warning("evaluation_retried", key=str(key), code=answer.error.code, tried=tried)

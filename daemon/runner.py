@@ -159,7 +159,8 @@ class EffectRunner:
             await self._end_poisoned(run, key, asked, steps.deliveries)
         else:
             STEP_KEEPER.set(steps)
-            await self._perform_steps(run, key, asked, steps)
+            async with steps.count_seconds():
+                await self._perform_steps(run, key, asked, steps)
         steps.discard()
 
     async def _perform_steps(self, run: str, key: EffectKey, asked: Any, steps: EffectSteps) -> None:
@@ -221,7 +222,7 @@ class EffectRunner:
         Raises:
             EffectDeferred: the machine still lacks it, or the round has no other hope; the run is paused.
         """
-        tried = 1
+        tried, done = 1, 0
         while True:
             try:
                 return await self._ask_role(run, key, asked, steps)
@@ -238,11 +239,12 @@ class EffectRunner:
             except Exception as error:
                 log.exception("role_failed", run=run, key=str(key))
                 return role_failure(key, asked, internal_error(error), Usage())
-            if end.tries > tried or self.retry.is_last(tried, end):
+            has_moved = steps.done > done  # then this try is not counted
+            if end.tries > tried or (not has_moved and self.retry.is_last(tried, end)):
                 break
             log.warning("role_retried", key=str(key), code=end.error.code, tried=tried)
             await asyncio.sleep(self.retry.pause_seconds(tried))
-            tried += 1
+            tried, done = 1 if has_moved else tried + 1, steps.done
         failed = role_failure(key, asked, end.error, usage)
         if end.retryable and (end.of_machine or self._is_last_hope(run, key, failed)):
             await self._pause_for_verdict(run, _VerdictNeeded(key, end))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from remote.concurrency import gather_or_cancel
+from remote.concurrency import gather_to_end
 from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
 from remote.judge.job import LintJob, PredictJob
@@ -36,7 +36,7 @@ NO_TURN = PredictedLatency(
 PredictionKey = tuple[Digest, tuple[tuple[str, int], ...], str, Digest, bool]
 """Problem, dimensions, target, source, and whether the canonical form is wanted."""
 
-PredictSources = Callable[[Sequence[str]], Awaitable[Sequence[PredictedLatency]]]
+PredictPart = Callable[[Sequence[PredictionKey]], Awaitable[Sequence[PredictedLatency]]]
 """Predicts kernels in as many jails as needed, one after the other."""
 
 
@@ -68,12 +68,19 @@ class KernelPredictor:
         )
         found |= read
         asked = [place for place, one in read.items() if one.error is None]
-        made = await self._predict_in_halves(
-            [fresh[place] for place in asked],
-            lambda part: self._trace_and_predict(part, request, problem, dims=dims, tracer=tracer),
-        )
-        for place, one in zip(asked, made, strict=True):
-            found[place] = one.model_copy(update={"code": read[place].code})
+
+        async def predict_part(part: Sequence[PredictionKey]) -> Sequence[PredictedLatency]:
+            sources = [fresh[place] for place in part]
+            made = await self._trace_and_predict(sources, request, problem, dims=dims, tracer=tracer)
+            told = [
+                one.model_copy(update={"code": read[place].code})
+                for place, one in zip(part, made, strict=True)
+            ]
+            self._cache_predictions(dict(zip(part, told, strict=True)))  # whatever becomes of other parts
+            return told
+
+        made = await self._predict_in_halves(asked, predict_part)
+        found |= zip(asked, made, strict=True)
         self._cache_predictions(found)
         return [found[place] for place in places]
 
@@ -94,18 +101,18 @@ class KernelPredictor:
         return dict(zip(fresh, told, strict=True))
 
     async def _predict_in_halves(
-        self, sources: Sequence[str], traced: PredictSources
+        self, places: Sequence[PredictionKey], predict: PredictPart
     ) -> list[PredictedLatency]:
         """Predict many kernels in two jails, each as soon as a slot is free."""
-        middle = len(sources) // 2 if len(sources) >= MIN_SPLIT_KERNELS else len(sources)
+        middle = len(places) // 2 if len(places) >= MIN_SPLIT_KERNELS else len(places)
 
-        async def predicted(part: Sequence[str]) -> Sequence[PredictedLatency]:
+        async def predicted(part: Sequence[PredictionKey]) -> Sequence[PredictedLatency]:
             if not part:
                 return ()
             async with self._judge.slots:
-                return await traced(part)
+                return await predict(part)
 
-        halves = await gather_or_cancel([predicted(sources[:middle]), predicted(sources[middle:])])
+        halves = await gather_to_end([predicted(places[:middle]), predicted(places[middle:])])
         return [one for half in halves for one in half]
 
     async def _trace_and_predict(

@@ -4,7 +4,8 @@ The request on stdin is JSON: `folder` (the problem's files), `size`, `secret` (
 drawn), `files`: per input set the descriptors of its outputs, in the order of the spec, written as .npy;
 `excerpts`: per input set the descriptor of an .npz with the pool's tiles (`0`, `1`, ...), the `honest` error
 and, for a seed, the states of its generator; and `expression`: null, or the descriptor for the reference's
-formula, or for the reason why there is none (`remote.judge.identity`). With `shapes`, a descriptor, the
+formula, or for the reason why there is none (`remote.judge.identity`). As soon as the files of a set are
+whole, or that of the formula, a byte goes to the answer, in this order. With `shapes`, a descriptor, the
 shapes and types of the outputs are written there as JSON, and the spec's own outputs do not matter.
 """
 
@@ -73,6 +74,7 @@ def _answer_request(request: Mapping[str, Any], folder: Path) -> int:
         with np.errstate(all=None if name.isdecimal() else "ignore"):
             outputs = reference(*suite.draw_set(spec, request["size"], name))
             _write_outputs(outputs, spec, spec.dims(request["size"]), descriptors)
+        _tell_finished()
     if request["excerpts"]:
         _check_relations(reference, spec)
         tiles = make_tile_pool(spec, request["size"], request["secret"])
@@ -80,7 +82,13 @@ def _answer_request(request: Mapping[str, Any], folder: Path) -> int:
     if request["expression"] is not None:
         with os.fdopen(request["expression"], "wb") as file:
             file.write(_record_expression(folder, spec, request["size"]))
+        _tell_finished()
     return 0
+
+
+def _tell_finished() -> None:
+    """Tell the process outside that the next files are whole, so that it keeps them."""
+    os.write(int(sys.argv[-1]), b".")
 
 
 def _write_shapes(reference: Callable[..., Any], spec: ProblemSpec, size: str, descriptor: int) -> None:
@@ -128,6 +136,7 @@ def _write_excerpts(
             np.savez(
                 file, allow_pickle=False, honest=np.float64(error), **arrays, **seed_stream.name_states(marks)
             )
+        _tell_finished()
 
 
 def _check_relations(reference: Callable[..., Any], spec: ProblemSpec) -> None:

@@ -16,13 +16,14 @@ import json
 import os
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from remote.concurrency import gather_or_cancel
+from remote.concurrency import gather_to_end
 from remote.errors import InfrastructureError
 from remote.jail_backends import JailedProgram, JailLimits, JailStrength
 from remote.sandbox import JailResult, run_jailed
@@ -39,7 +40,7 @@ _LIMITS = JailLimits(
     file_bytes=8 << 30,
     open_files=512,
     processes=1 << 15,  # without namespaces this counts all of the user's threads
-    answer_bytes=0,
+    answer_bytes=1 << 12,
 )
 _ROOM = Path(__file__).parent
 
@@ -96,6 +97,11 @@ class ReferenceFiles:
             {name: path for name, path in self.tiles.items() if not is_sound(path)},
             self.expression if self.expression and not is_sound(self.expression) else None,
         )
+
+    def list_steps(self) -> list[tuple[Path, ...]]:
+        """Return the files in the order in which they are computed, those together that are done together."""
+        last = [(self.expression,)] if self.expression else []
+        return [*self.wholes.values(), *((path,) for path in self.tiles.values()), *last]
 
     def split_work(self, count: int) -> list[ReferenceFiles]:
         """Split the files into parts that are computed in parallel; the tiles into `count` parts."""
@@ -159,13 +165,8 @@ class ReferenceStore:
         async with self._locks.setdefault(folder.name, asyncio.Lock()):
             missing = await asyncio.to_thread(wanted.select_missing, self._seals.is_sound)
             nbytes = problem.spec.minimal_work(size).total_bytes * len(missing.tiles)
-            keeper = STEP_KEEPER.get()
-            if keeper is not None and keeper.is_again:
-                count = len(missing.tiles)  # what is computed is kept, so the less at a time the better
-            else:
-                count = 1 if nbytes <= _SMALL_BYTES else self._count
-            shares = missing.split_work(count)
-            await gather_or_cancel([self._compute_files(problem, size, share) for share in shares])
+            shares = missing.split_work(1 if nbytes <= _SMALL_BYTES else self._count)
+            await gather_to_end([self._compute_files(problem, size, share) for share in shares])
         return wanted
 
     async def find_output_shapes(self, problem: Problem, size: str) -> list[tuple[tuple[int, ...], str]]:
@@ -204,6 +205,7 @@ class ReferenceStore:
         return tuple(folder / f"{name}-{_INPUTS}-{output.name}.npy" for output in problem.spec.outputs)
 
     async def _compute_files(self, problem: Problem, size: str, missing: ReferenceFiles) -> None:
+        """Compute files; each is kept as soon as it is whole, whatever becomes of the process."""
         folder, keeper = self._cache_folder(problem, size), STEP_KEEPER.get()
         folder.mkdir(parents=True, exist_ok=True)
         async with self._jails, AsyncExitStack() as stack:
@@ -222,17 +224,25 @@ class ReferenceStore:
                 "excerpts": {name: opened[path] for name, path in missing.tiles.items()},
                 "expression": opened[missing.expression] if missing.expression else None,
             }
+            waiting = deque(missing.list_steps())
+
+            async def keep_finished(done: bytes) -> None:
+                for _ in done:
+                    if waiting:
+                        await asyncio.to_thread(_seal_files, staging, waiting.popleft())
+                        if keeper is not None:
+                            await keeper.note_part()
+
             result = await run_jailed(
                 _reference_program(source, threads=bool(missing.wholes)),
                 json.dumps(request).encode(),
                 strength=self._strength,
                 files=list(opened.values()),
                 on_ready=None if keeper is None else keeper.note_begun,
+                on_answer=keep_finished,
             )
             _check_succeeded(result, problem)
-            await asyncio.to_thread(_seal_files, staging, list(opened))
-        if keeper is not None:
-            await keeper.note_part()
+            await keep_finished(b"." * len(waiting))
 
 
 def _seal_files(staging: Path, paths: Iterable[Path]) -> None:

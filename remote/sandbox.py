@@ -74,11 +74,13 @@ async def run_jailed(
     strength: JailStrength,
     files: Sequence[int] = (),
     on_ready: Callable[[], Awaitable[None]] | None = None,
+    on_answer: Callable[[bytes], Awaitable[None]] | None = None,
 ) -> JailResult:
     """Run `program` with `request` on its stdin; return what it wrote to the answer's file descriptor.
 
     `files` are further open file descriptors that it inherits, for data too large for an answer. `on_ready`
-    is awaited once, when the jail is built and the program is loaded.
+    is awaited once, when the jail is built and the program is loaded; `on_answer` for each piece of the
+    answer, as it comes.
 
     However this ends, including by cancellation, no process of the jail is left. A deadlocked program is
     ended (`deadlock`).
@@ -94,12 +96,14 @@ async def run_jailed(
                 watching = tasks.create_task(_kill_if_deadlocked(process, fed))
                 tasks.create_task(_wait_for_exit(process)).add_done_callback(lambda _: watching.cancel())
                 output = tasks.create_task(
-                    _read_fd(answer_fd, len(READY_BYTE) + program.limits.answer_bytes, on_ready)
+                    _read_fd(answer_fd, program.limits.answer_bytes, on_ready, on_answer)
                 )
                 errors = tasks.create_task(read_bounded(process.stderr, _STDERR_BYTES))
         except TimeoutError:
             text = f"{program.module} did not end within {program.limits.wall_s} s"
             raise InfrastructureError("jail_deadline", text) from None
+        except BaseExceptionGroup as group:  # of a callback: the log or the disk failed
+            raise group.exceptions[0] from None
     (answer, truncated), (stderr, _) = output.result(), errors.result()
     status, asleep = normalise_status(process.returncode), not watching.cancelled()
     if not answer.startswith(READY_BYTE):
@@ -179,7 +183,13 @@ async def _feed_request(process: asyncio.subprocess.Process, request: bytes) -> 
     process.stdin.close()
 
 
-async def _read_fd(fd: int, limit: int, on_ready: Callable[[], Awaitable[None]] | None) -> tuple[bytes, bool]:
+async def _read_fd(
+    fd: int,
+    limit: int,
+    on_ready: Callable[[], Awaitable[None]] | None,
+    on_answer: Callable[[bytes], Awaitable[None]] | None,
+) -> tuple[bytes, bool]:
+    """Return the byte that says ready, and at most `limit` bytes after it; whether there were more."""
     loop = asyncio.get_running_loop()
     stream = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(
@@ -189,8 +199,13 @@ async def _read_fd(fd: int, limit: int, on_ready: Callable[[], Awaitable[None]] 
         first = await stream.read(1)
         if first and on_ready is not None:
             await on_ready()
-        rest, truncated = await read_bounded(stream, limit - len(first))
-        return first + rest, truncated
+        if on_answer is None:
+            rest, truncated = await read_bounded(stream, limit)
+            return first + rest, truncated
+        while piece := await stream.read(limit + 1):
+            await on_answer(piece[:limit])
+            limit -= min(limit, len(piece))
+        return first, False
     finally:
         transport.close()
 

@@ -2,13 +2,14 @@
 
 A delivery is in vain if the effect was delivered again and nothing of it had been recorded meanwhile: no
 part, no answer of a model. Where even its work had not begun, as on a slow machine whose processes had not
-started yet, that says nothing against the effect. A run that was resumed starts to count anew.
+started yet, that speaks for the effect: what ended that process was not its work. A run that was resumed
+starts to count anew.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from state import queries
@@ -24,14 +25,14 @@ def read_parts(connection: sqlite3.Connection, run: str, key: str) -> list[Effec
 
 
 class VainDeliveries(NamedTuple):
-    """Deliveries in a row, before the current one, that brought nothing; `begun`: those that began work."""
+    """Deliveries in a row, before the current one, that brought nothing; `begun`: those that began work.
+
+    `blamed`: the last ones of these that all began work, without one in between that did not.
+    """
 
     all: int = 0
     begun: int = 0
-
-
-def _is_within(seqs: list[int], start: int, end: int) -> bool:
-    return any(start < seq < end for seq in seqs)
+    blamed: int = 0
 
 
 def count_vain_deliveries(connection: sqlite3.Connection, run: str, key: str) -> VainDeliveries:
@@ -48,7 +49,6 @@ def count_vain_deliveries(connection: sqlite3.Connection, run: str, key: str) ->
     last = max([resumed, *answered, *(seq for seq, _ in noted if seq not in begun)])
     starts = [row.seq for row in queries.rows_by_prefix(connection, run, f"{key}#start")]
     vain = [life for life in pairwise(starts) if life[0] > last]
-    had_begun = [
-        life for life in vain if life[0] == starts[0] or any(life[0] < seq < life[1] for seq in begun)
-    ]
-    return VainDeliveries(len(vain), len(had_begun))
+    had_begun = [life[0] == starts[0] or any(life[0] < seq < life[1] for seq in begun) for life in vain]
+    blamed = len(list(takewhile(bool, reversed(had_begun))))
+    return VainDeliveries(len(vain), sum(had_begun), blamed)

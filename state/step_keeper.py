@@ -15,8 +15,8 @@ class StepKeeper(Protocol):
     """Keeps the parts of one effect."""
 
     @property
-    def is_again(self) -> bool:
-        """Whether an earlier delivery was cut off, so that parts should be as small as they can be."""
+    def done(self) -> int:
+        """How many parts this delivery has done."""
         ...
 
     async def recall(
@@ -44,3 +44,9 @@ class StepKeeper(Protocol):
 
 STEP_KEEPER: ContextVar[StepKeeper | None] = ContextVar("step_keeper", default=None)
 """The keeper of the effect that this task performs, None outside of effects."""
+
+
+def count_done_parts() -> int:
+    """Return how many parts of its effect the current task's delivery has done."""
+    keeper = STEP_KEEPER.get()
+    return 0 if keeper is None else keeper.done

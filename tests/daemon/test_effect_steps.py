@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from string import ascii_letters
+from unittest import mock
 
 import pytest
 
@@ -10,7 +12,14 @@ from agent_core.effects import STARTED, LookAheadRequest, Variants
 from agent_core.roles import LookAheadAnswer
 from agent_core.roles.worker_pool import ask_worker
 from daemon.calls.errors import EffectDeferred
-from daemon.effect_steps import MAX_DELIVERIES, MAX_VAIN_DELIVERIES, EffectSteps, steps_folder
+from daemon.effect_steps import (
+    FAIR_SECONDS,
+    MAX_DELIVERIES,
+    MAX_SHORT_DELIVERIES,
+    MAX_VAIN_DELIVERIES,
+    EffectSteps,
+    steps_folder,
+)
 from daemon.runner import EffectRunner
 from daemon.workers import Workers
 from state.events import EffectPoisoned, EvaluationFailed, RunResumed
@@ -90,16 +99,31 @@ def runner_with(event_log: EventLog, evaluator, searcher=None) -> EffectRunner:
 
 
 async def deliver_again(
-    event_log: EventLog, run: str, key: EffectKey, times: int = 1, *, begun: bool = False
+    event_log: EventLog, run: str, key: EffectKey, times: int = 1, *, begun: bool = False, seconds: int = 0
 ) -> str:
-    """Admit an open effect again, as after a crash; return its request."""
+    """Admit an open effect again, as after a crash; return its request. `seconds`: how long each worked."""
     for _ in range(times):
         opened = event_log.run_state(run).open[str(key)]
         again = STARTED[key.role](key=str(key), request=opened.request, delivery=opened.delivery + 1)
         await event_log.append([NewEvent(run, again)])
         if begun:
-            await EffectSteps(event_log, run, key).note_begun()
+            await work_in_vain(EffectSteps(event_log, run, key), seconds)
     return opened.request
+
+
+async def work_in_vain(steps: EffectSteps, seconds: int) -> None:
+    """Begin the work of a delivery, and work so long by the effect's own count."""
+    await steps.note_begun()
+    real = asyncio.sleep
+    ticks = iter(range(seconds))
+
+    async def tick(_: float) -> None:
+        if next(ticks, None) is None:
+            await real(3600)
+
+    with mock.patch("daemon.effect_steps.asyncio.sleep", tick):
+        async with steps.count_seconds():
+            await real(0.01)
 
 
 async def test_a_look_ahead_goes_on_where_it_was_cut_off(event_log, tmp_path) -> None:
@@ -130,14 +154,25 @@ async def test_a_look_ahead_goes_on_where_it_was_cut_off(event_log, tmp_path) ->
     assert not list(steps_folder(event_log.home).glob("*"))
 
 
-@pytest.mark.parametrize(("begun", "deliveries"), [(True, MAX_VAIN_DELIVERIES), (False, MAX_DELIVERIES)])
-async def test_an_effect_that_is_delivered_in_vain_fails_by_name(event_log, begun, deliveries) -> None:
+@pytest.mark.parametrize(
+    ("begun", "seconds", "deliveries"),
+    [
+        (True, FAIR_SECONDS // MAX_VAIN_DELIVERIES, MAX_VAIN_DELIVERIES),
+        (True, 1, MAX_SHORT_DELIVERIES),
+        (False, 0, MAX_DELIVERIES),
+    ],
+)
+async def test_an_effect_that_is_delivered_in_vain_fails_by_name(
+    event_log, begun, seconds, deliveries
+) -> None:
     run, _ = await in_first_round(event_log)
     effect = look_ahead(event_log, run)
     await event_log.append([NewEvent(run, RunResumed(reason=""))])
     runner = runner_with(event_log, CountingEvaluator(), None)
     request = await admit(event_log, run, effect)
-    await deliver_again(event_log, run, effect.key, deliveries, begun=begun)
+    await deliver_again(event_log, run, effect.key, deliveries, begun=begun, seconds=seconds)
+    steps = EffectSteps(event_log, run, effect.key)
+    assert steps.is_poisoned
     await runner.perform(run, effect.key, request)
     outcome = event_log.run_state(run).outcomes[str(effect.key)]
     assert outcome.error.code == "poisoned"
@@ -155,10 +190,22 @@ async def test_deliveries_count_from_the_last_part_on(event_log) -> None:
     with pytest.raises(Killed):
         await runner_with(event_log, evaluator, Searcher(CountingPool(), 1)).perform(run, effect.key, request)
     assert len(evaluator.predicted) == 1
-    assert event_log.count_vain_deliveries(run, str(effect.key)) == (0, 0)
+    assert event_log.count_vain_deliveries(run, str(effect.key)) == (0, 0, 0)
     await deliver_again(event_log, run, effect.key, 4, begun=True)
     await deliver_again(event_log, run, effect.key, 2)
-    assert event_log.count_vain_deliveries(run, str(effect.key)) == (5, 4)
+    assert event_log.count_vain_deliveries(run, str(effect.key)) == (5, 4, 0)
+
+
+async def test_quick_deliveries_in_vain_are_not_held_against_an_effect_that_may_not_be_to_blame(
+    event_log,
+) -> None:
+    run, _ = await in_first_round(event_log)
+    effect = look_ahead(event_log, run)
+    await admit(event_log, run, effect)
+    for _ in range(3):  # a process that ended before this effect's work began was ended by something else
+        await deliver_again(event_log, run, effect.key, MAX_SHORT_DELIVERIES - 2, begun=True, seconds=1)
+        assert not EffectSteps(event_log, run, effect.key).is_poisoned
+        await deliver_again(event_log, run, effect.key, 1)
 
 
 async def test_a_poisoned_verdict_that_the_run_needs_pauses_it_until_a_person_has_it_tried_again(
@@ -167,7 +214,7 @@ async def test_a_poisoned_verdict_that_the_run_needs_pauses_it_until_a_person_ha
     run = await start(event_log)
     (initial,) = await next_effects(event_log, run)
     request = await admit(event_log, run, initial)
-    await deliver_again(event_log, run, initial.key, MAX_VAIN_DELIVERIES, begun=True)
+    await deliver_again(event_log, run, initial.key, MAX_VAIN_DELIVERIES, begun=True, seconds=FAIR_SECONDS)
     runner = EffectRunner(event_log, fakes.fake_workers(), retry=NO_PAUSE)
     with pytest.raises(EffectDeferred):
         await runner.perform(run, initial.key, request)
@@ -184,7 +231,7 @@ async def test_another_poisoned_verdict_is_a_failure_of_the_infrastructure(event
     run, effects = await in_first_round(event_log)
     key = effects[0].key.for_role(Role.EVALUATOR)
     (started,) = [one.event for one in event_log.read(stream=run, types=("EvaluationStarted",))]
-    for delivery in range(1, MAX_VAIN_DELIVERIES + 2):
+    for delivery in range(1, MAX_SHORT_DELIVERIES + 2):
         again = STARTED[Role.EVALUATOR](key=str(key), request=started.request, delivery=delivery)
         await event_log.append([NewEvent(run, again)])
         await EffectSteps(event_log, run, key).note_begun()

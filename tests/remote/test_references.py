@@ -26,8 +26,10 @@ class Jails:
         self.full = asyncio.Event()
         self.at_a_time = at_a_time
         self.failing, self.endless = set(), set()
+        self.killed = {}
+        """How many steps a kind of work finishes before it is killed."""
 
-    async def run(self, _program, request, **_):
+    async def run(self, _program, request, *, on_answer, **_):
         asked = json.loads(request)
         kind = next(kind for kind in ("files", "excerpts", "expression") if asked[kind])
         self.asked.append((kind, list(asked[kind]) if kind != "expression" else []))
@@ -39,6 +41,9 @@ class Jails:
             await self.full.wait()
             if kind in self.endless:
                 await asyncio.Event().wait()
+            if kind in self.killed:
+                await on_answer(b"." * self.killed[kind])
+                return JailResult(b"", -9, "", truncated=False, cpu_exhausted=False)
         finally:
             self.running -= 1
             self.ended.append(kind)
@@ -103,6 +108,17 @@ async def test_a_failure_ends_the_others_and_keeps_what_is_there(tmp_path, jails
     seen.asked.clear()
     assert all(path.exists() for path in (await kept.load_files(SILU, "reduced", wholes=["0"])).all_paths())
     assert not seen.asked
+
+
+async def test_a_process_that_was_killed_has_done_what_it_had_finished_and_stops_no_other(tmp_path, jails):
+    seen, kept = jails(at_a_time=3), store(tmp_path, 3)
+    seen.killed = {"excerpts": 2}
+    with pytest.raises(InfrastructureError, match="cut off"):
+        await kept.load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
+    seen.asked.clear()
+    seen.killed, seen.at_a_time = {}, 1
+    await kept.load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
+    assert seen.asked == [("excerpts", list(SETS[2:]))]
 
 
 async def test_cancelling_ends_all_jails_and_leaves_nothing(tmp_path, jails):
