@@ -133,20 +133,23 @@ class PlanRequest(FrozenModel):
     """Blob of the Variants that the lookahead found; None if there was no lookahead."""
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class SessionRequest(FrozenModel):
     """How an executor works in a loop with tools: at most `turns` answers, and what the tools may read.
 
     `context` is the blob of a LearningContext. A kernel within `within_percent` of the model bound is enough.
+    It may spend `cap_usd` and `cap_tokens`; None is no limit of its own.
     """
 
     turns: int
     context: Digest
     bounds: LatencyBounds
     within_percent: float
-
-
-def _is_none(value: object) -> bool:
-    return value is None
+    cap_usd: float | None = Field(default=None, exclude_if=_is_none)
+    cap_tokens: int | None = Field(default=None, exclude_if=_is_none)
 
 
 class ImplementRequest(FrozenModel):

@@ -162,8 +162,13 @@ def _implement_effect(state: RunState, key: EffectKey, place: CandidateSlot, con
 
 
 def _session_request(state: RunState, context: bytes) -> SessionRequest:
+    """Return how a session works; its share follows from the run's caps, not from what others spent."""
+    config = state.config
+    part = config.llm.session_percent / 100
     return SessionRequest(
-        turns=state.config.llm.turns,
+        cap_usd=config.cap_usd * part,
+        cap_tokens=None if config.cap_tokens is None else int(config.cap_tokens * part),
+        turns=config.llm.turns,
         context=digest_of(context),
         bounds=state.bounds,
         within_percent=state.config.search.within_percent,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from agent_core import strategies
 from agent_core.proposers import can_look_ahead
@@ -35,6 +36,9 @@ from state.model import (
     Role,
     SlotAssignment,
 )
+
+MOST_FURTHER = 3
+"""The most kernels that a session submits besides its first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,51 @@ def _planned_slots(state: RunState, slot: SlotAssignment, refused: Refusals) -> 
             for implementation in range(slot.implementations):
                 first = key._replace(implementation=implementation, role=Role.EXECUTOR)
                 tries, waits_for = _follow_attempts(state, first, slot.repairs, refused)
-                yield CandidateSlot(parent, slot, planned.plan, tries, waits_for)
+                yield CandidateSlot(parent, slot, _plan_of(planned.plan, tries), tries, waits_for)
+                for tried in tries:
+                    yield from _further_slots(state, tried, slot, planned.plan, refused)
+
+
+def further_keys(state: RunState, key: EffectKey) -> Iterator[EffectKey]:
+    """Yield an executor's own key, then those of the kernels that its session submits besides.
+
+    Theirs are numbers of implementations that no plan is given.
+    """
+    yield key
+    slot = state.slot_of(key)
+    if slot is not None:
+        first = slot.implementations + MOST_FURTHER * (key.implementation + slot.implementations * key.repair)
+        yield from (key._replace(implementation=first + number, repair=0) for number in range(MOST_FURTHER))
+
+
+def _further_slots(
+    state: RunState, tried: KernelAttempt, slot: SlotAssignment, plan: Plan, refused: Refusals
+) -> Iterator[CandidateSlot]:
+    """Yield the places of the kernels that a session submitted besides its first; they are not repaired."""
+    parent = state.parents[slot.parent]
+    for key in islice(further_keys(state, tried.key), 1, None):
+        if str(key) in state.outcomes:
+            tries, waits_for = _follow_attempts(state, key, 0, refused)
+            own = state.outcomes[str(key)]
+            assert isinstance(own, KernelProposed)
+            yield CandidateSlot(parent, slot, _told_plan(plan, own), tries, waits_for)
+
+
+def _plan_of(plan: Plan, tries: tuple[KernelAttempt, ...]) -> Plan:
+    """Return a plan as the session that carried it out says it did."""
+    last = tries[-1].kernel if tries else None
+    return _told_plan(plan, last) if last is not None else plan
+
+
+def _told_plan(plan: Plan, kernel: KernelProposed) -> Plan:
+    changes: dict[str, object] = {}
+    if kernel.technique and kernel.technique != plan.technique:
+        changes |= {"technique": kernel.technique, "steps": ()}
+    if kernel.beside is not None:
+        changes |= {"title": kernel.note}
+    if kernel.speedup is not None:
+        changes |= {"prediction": plan.prediction.model_copy(update={"speedup": kernel.speedup})}
+    return plan.model_copy(update=changes) if changes else plan
 
 
 def look_ahead_key(state: RunState, slot: SlotAssignment) -> EffectKey | None:

@@ -104,7 +104,7 @@ def estimate_cost(config: Config, problem: Problem, kernel: str, prompts: Prompt
             price = model_catalog.model_price(config.daemon, model)
             row = _build_row(role, model, (calls * part, most * part), request, price, answer=answer)
             looped = role in _WRITES_KERNEL and form_of_role(config.run.llm, role == "repairer") == "loop"
-            rows.append(_expect_turns(row, request, price, config.run.llm.turns) if looped else row)
+            rows.append(_expect_turns(row, request, price, config.run) if looped else row)
     return CostEstimate(tuple(rows), config.run.search.rounds, config.run.cap_usd)
 
 
@@ -174,9 +174,13 @@ def _build_row(
 
 
 def _expect_turns(
-    row: EstimateRow, request: CompletionRequest, price: Price | None, turns: int
+    row: EstimateRow, request: CompletionRequest, price: Price | None, run: RunConfig
 ) -> EstimateRow:
-    """Return the row of a role whose every call is a session of turns."""
+    """Return the row of a role whose every call is a session of turns.
+
+    A session takes no further turn once its share of the cap has no room for one.
+    """
+    turns, share = run.llm.turns, run.cap_usd * run.llm.session_percent / 100
     usual, longest = min(SESSION_TURNS, turns), request.max_output_tokens
     inputs = [row.input_tokens + turn * TURN_TOKENS for turn in range(usual)]
     known = [row.shared_tokens, *inputs][:usual]  # what was sent before comes from a cache
@@ -197,7 +201,7 @@ def _expect_turns(
         shared_tokens=round(sum(known) / usual),
         output_tokens=answers,
         usd=None if price is None else row.calls * sum(costs),
-        most_usd=None if price is None else row.most_calls * sum(most),
+        most_usd=None if price is None else row.most_calls * min(sum(most), share + max(most)),
     )
 
 

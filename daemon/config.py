@@ -58,13 +58,14 @@ FLAGS: Mapping[str, str] = {
 }
 """The keys that have a command-line flag of their own."""
 
-MODEL_DEFAULTS: Mapping[str, int] = {
+MODEL_DEFAULTS: Mapping[str, int | str] = {
     "run.search.beam": 6,
     "run.search.plans": 12,
     "run.search.implementations": 2,
     "run.search.rounds": 16,
+    "run.llm.form": "loop",
 }
-"""Search defaults for runs whose planner is a model, as in AccelOpt's paper."""
+"""Defaults for runs whose planner is a model: AccelOpt's numbers, and plans carried out with tools."""
 
 HOST_DEFAULTS: Mapping[str, str] = {"run.evaluator": "ssh"}
 """Defaults for runs that name hosts."""

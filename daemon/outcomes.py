@@ -16,8 +16,9 @@ from agent_core.effects import (
     ReflectRequest,
     SummarizeRequest,
 )
-from agent_core.roles import RoleError
+from agent_core.roles import KernelAnswer, RoleError
 from agent_core.roles.mechanical import reflection_of
+from agent_core.round_view import further_keys
 from daemon.profiles import parse_counters
 from remote.evaluator import EvaluationAnswer
 from state.events import (
@@ -26,12 +27,14 @@ from state.events import (
     Event,
     ExecutionFailed,
     ExperienceRecorded,
+    KernelProposed,
     PlanFailed,
     PredictionBatch,
     ProfileRecorded,
     ReflectionRecorded,
 )
-from state.model import EffectKey, ErrorInfo, Evaluation, Role, Usage
+from state.fold import RunState
+from state.model import EffectKey, ErrorInfo, Evaluation, Role, Usage, digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,25 @@ class EffectOutcome:
 
     events: tuple[Event, ...]
     blobs: tuple[bytes, ...] = ()
+
+
+def proposed_kernels(state: RunState, key: EffectKey, answer: KernelAnswer, author: str) -> EffectOutcome:
+    """Return the outcome of an executor: its kernel, and those that its session submitted besides."""
+    made = list(zip(further_keys(state, key), (answer, *answer.further), strict=False))
+    proposed = (
+        KernelProposed(
+            key=str(place),
+            source=digest_of(one.source.encode()),
+            note=one.note,
+            author=author,
+            usage=one.usage,
+            technique=one.technique,
+            speedup=one.speedup,
+            beside=None if place == key else str(key),
+        )
+        for place, one in made
+    )
+    return EffectOutcome(tuple(proposed), tuple(one.source.encode() for _, one in made))
 
 
 @dataclass(frozen=True, slots=True)

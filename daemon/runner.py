@@ -51,6 +51,7 @@ from daemon.outcomes import (
     InfrastructureFailure,
     internal_error,
     machine_failure,
+    proposed_kernels,
     role_failure,
     verdict_outcome,
 )
@@ -195,7 +196,9 @@ class EffectRunner:
 
         Calls that the effect left under way (only a bug does that) are ended with it.
         """
-        outcome = replace(outcome, events=tuple(self._with_tried(run, event) for event in outcome.events))
+        outcome = replace(
+            outcome, events=tuple(self._with_tried(run, one, outcome) for one in outcome.events)
+        )
         ended = [event.key for event in outcome.events if isinstance(event, EffectEnded)]
         gone = lost_call_events(
             self._log.run_state(run), ended, reason="its effect ended before it had an outcome"
@@ -205,15 +208,15 @@ class EffectRunner:
             [*events, *(settlement_event(run, one) for one in gone), *beside], blobs=outcome.blobs
         )
 
-    def _with_tried(self, run: str, event: Event) -> Event:
+    def _with_tried(self, run: str, event: Event, outcome: EffectOutcome) -> Event:
         """Return an executor's outcome with the other kernels that its session had judged."""
         effect = self._log.run_state(run).open.get(getattr(event, "key", ""))
         if effect is None or effect.session is None:
             return event
         if not isinstance(event, KernelProposed | ExecutionFailed):
             return event
-        own = event.source if isinstance(event, KernelProposed) else None
-        tried = {one.code: one for one in effect.session.tried if one.source != own}
+        competing = {one.source for one in outcome.events if isinstance(one, KernelProposed)}
+        tried = {one.code: one for one in effect.session.tried if one.source not in competing}
         return event.model_copy(update={"tried": tuple(tried.values())})
 
     async def _perform_role(self, run: str, key: EffectKey, asked: Any, steps: EffectSteps) -> EffectOutcome:
@@ -289,11 +292,7 @@ class EffectRunner:
             return await self._translate_reference(run, key, asked)
         proposer = self._select_proposer(run, key)
         answer = await proposer.implement(asked, self._log.get_blob)
-        source = answer.source.encode()
-        proposed = KernelProposed(
-            key=str(key), source=digest_of(source), note=answer.note, author=proposer.name, usage=answer.usage
-        )
-        return EffectOutcome((proposed,), (source,))
+        return proposed_kernels(self._log.run_state(run), key, answer, proposer.name)
 
     async def _summarize(self, run: str, key: EffectKey, asked: Any) -> EffectOutcome:
         answer = await self._select_proposer(run, key).summarize(asked, self._log.get_blob)

@@ -277,6 +277,16 @@ def _apply_effect_ended(state: RunState, event: EffectEnded) -> RunState:
     if event.key in state.outcomes:
         raise IllegalEvent(f"{event.key}: a second outcome")
     opened = state.open.get(event.key)
+    if isinstance(event, KernelProposed) and event.beside is not None:
+        if (
+            event.beside not in state.outcomes
+        ):  # its session came too late: then its first kernel alone counts
+            return state
+        return evolve(
+            state,
+            outcomes={**state.outcomes, event.key: event},
+            tally=count_outcome(state.tally, event),
+        )
     if opened is None and not is_by_person(event):
         if state.status is RunStatus.CANCELLED:
             return call_fold.charge_usage(state, event.usage)

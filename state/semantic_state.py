@@ -130,7 +130,7 @@ _ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "experiences", "techn
 _NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds", "prefilter", "score")
 """Settings that older runs do not have; left out if they have their defaults."""
 
-_NOT_OF_OLD_LLM = ("form", "repairer_form", "turns")
+_NOT_OF_OLD_LLM = ("form", "repairer_form", "turns", "session_percent")
 """The same for settings of `llm`."""
 
 _OF_THE_MACHINE = (

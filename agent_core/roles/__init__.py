@@ -72,10 +72,17 @@ class PlanAnswer:
 
 @dataclass(frozen=True, slots=True)
 class KernelAnswer:
-    """A kernel's source, and one line that tells people what was changed."""
+    """A kernel's source, and one line that tells people what was changed.
+
+    `technique` and `speedup` are what is said of it, where that is not what the plan says. `further` are
+    kernels that compete besides it.
+    """
 
     source: str
     note: str
+    technique: str | None = None
+    speedup: float | None = None
+    further: tuple[KernelAnswer, ...] = ()
     usage: Usage = field(default_factory=Usage)
 
 

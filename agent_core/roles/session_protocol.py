@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from state.model import Evaluation, SessionEndReason
+from state.model import Amount, Evaluation, SessionEndReason
 
 if TYPE_CHECKING:
     from agent_core.prompting import PromptSet
@@ -60,8 +60,12 @@ class SessionHost(Protocol):
         """The prompts of the run's round."""
         ...
 
-    def find_stop(self, turn: int) -> tuple[SessionEndReason, str] | None:
-        """Return why a turn that is not in the log must not be taken: the session has ended or is late."""
+    def find_stop(self, turn: int, share: Amount) -> tuple[SessionEndReason, str] | None:
+        """Return why a turn that is not in the log must not be taken.
+
+        The session has ended or is late, or another turn like the last would spend more than its share; an
+        amount of 0 is no limit.
+        """
         ...
 
     async def begin(self, tools: Sequence[str], turns: int) -> None:

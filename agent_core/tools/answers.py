@@ -20,7 +20,7 @@ class ToolArguments(FrozenModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
-    more: bool = Field(default=False, description="true: a long answer instead of a short one")
+    more: bool = Field(default=False, description="a long answer")
 
 
 class ToolAnswer(FrozenModel):
@@ -70,7 +70,7 @@ class JudgedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The kernel that a session ends with, and what it is said to do.
+    """A kernel that a session ends with, and what it is said to do.
 
     `technique` is empty if it is the plan's; `speedup` is the expected one, if it was said.
     """
@@ -84,9 +84,13 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """How a tool ends the session: with a kernel, or without one for a reason."""
+    """How a tool ends the session: with kernels, or without one for a reason.
+
+    `further` are the kernels that compete besides the first.
+    """
 
     submitted: Submission | None = None
+    further: tuple[Submission, ...] = ()
     reason: str = ""
 
 

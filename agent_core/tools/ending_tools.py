@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Sequence
+
+from pydantic import ConfigDict, Field
 
 from agent_core.roles.llm.blocks import AnswerFault
 from agent_core.roles.llm.quoting import single_line
 from agent_core.roles.llm.techniques import accept_technique, techniques_by_id
+from agent_core.round_view import MOST_FURTHER
 from agent_core.tools.answers import SessionEnd, Submission, ToolAnswer, ToolArguments, ToolFault, ToolOutcome
 from agent_core.tools.kernel_tools import evaluate
 from agent_core.tools.workbench import SourceArguments, Workbench, resolve_source
+from state.model import FrozenModel
 
 MOST_TITLE = 200
+
+
+class FurtherKernel(FrozenModel):
+    """A kernel that is submitted besides the first: a version that was evaluated, and what it does."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: str
+    title: str = ""
+    technique: str = ""
+    speedup: float | None = Field(default=None, gt=0)
 
 
 class SubmitArguments(SourceArguments):
@@ -26,6 +41,9 @@ class SubmitArguments(SourceArguments):
         gt=0,
         description="how many times as fast as v0 you expect it to be, if it was not evaluated",
     )
+    also: tuple[FurtherKernel, ...] = Field(
+        default=(), max_length=MOST_FURTHER, description="other evaluated versions that are worth keeping"
+    )
 
 
 class SubmitAnswer(ToolAnswer):
@@ -33,19 +51,20 @@ class SubmitAnswer(ToolAnswer):
 
     version: str
     title: str
+    also: tuple[str, ...] = ()
 
     def render(self) -> str:
         """Return what was submitted."""
-        return f"{self.version} is submitted: {self.title}"
+        also = f"; so are {', '.join(self.also)}" if self.also else ""
+        return f"{self.version} is submitted: {self.title}{also}"
 
 
 async def submit(bench: Workbench, said: SubmitArguments) -> ToolOutcome:
-    """End the session with a kernel; it is evaluated first if it was not, and refused if it is wrong."""
+    """End the session with kernels; the first is evaluated if it was not, and refused if it is wrong."""
     version, source = resolve_source(bench, said.source, said.edits)
-    if source == bench.versions[0]:
-        hint = "Change it, or `give_up` with the reason why it cannot be made faster."
-        raise ToolFault("nothing_changed", f"{version} is the kernel that you were given", hint)
+    _require_changed(bench, version, source)
     technique = _accept_technique(bench, said.technique)
+    further = _accept_further(bench, source, said.also)
     known = bench.judged.get(version)
     outcome = ToolOutcome(SubmitAnswer(version=version, title="")) if known else await evaluate(bench, said)
     found = bench.judged[version].evaluation
@@ -59,8 +78,38 @@ async def submit(bench: Workbench, said: SubmitArguments) -> ToolOutcome:
     submitted = Submission(
         version=version, source=source, title=title, technique=technique, speedup=said.speedup
     )
-    answer = SubmitAnswer(version=version, title=title or "no title")
-    return ToolOutcome(answer, outcome.judged, SessionEnd(submitted=submitted))
+    also = tuple(one.version for one in further)
+    answer = SubmitAnswer(version=version, title=title or "no title", also=also)
+    return ToolOutcome(answer, outcome.judged, SessionEnd(submitted=submitted, further=further))
+
+
+def _require_changed(bench: Workbench, version: str, source: str) -> None:
+    if source == bench.versions[0]:
+        hint = "Change it, or `give_up` with the reason why it cannot be made faster."
+        raise ToolFault("nothing_changed", f"{version} is the kernel that you were given", hint)
+
+
+def _accept_further(bench: Workbench, first: str, said: Sequence[FurtherKernel]) -> tuple[Submission, ...]:
+    """Return the kernels that compete besides the first, each once; they were evaluated and are correct."""
+    found: dict[str, Submission] = {}
+    for one in said:
+        source = bench.read_version(one.version)
+        version = bench.add_version(source)
+        _require_changed(bench, version, source)
+        judged = bench.judged.get(version)
+        if judged is None:
+            raise ToolFault("not_evaluated", f"{version} was not evaluated", f"`evaluate` {version} first.")
+        if not judged.evaluation.is_correct or judged.evaluation.benchmark is None:
+            raise ToolFault("not_correct", f"{version} is not correct and cannot compete", "Leave it out.")
+        if source != first:
+            found[source] = Submission(
+                version=version,
+                source=source,
+                title=single_line(one.title, MOST_TITLE),
+                technique=_accept_technique(bench, one.technique),
+                speedup=one.speedup,
+            )
+    return tuple(found.values())
 
 
 def _accept_technique(bench: Workbench, said: str) -> str:

@@ -48,18 +48,30 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of its arguments, without the titles that only repeat names."""
-        found: dict[str, Any] = _without_titles(self.arguments.model_json_schema())
+        """The JSON schema of its arguments, as short as it can be: every turn of a session sends it again."""
+        whole = self.arguments.model_json_schema()
+        found: dict[str, Any] = _shorten_schema(whole, whole.pop("$defs", {}))
+        found.pop("description", None)  # the tool's own says it
         return found
 
 
-def _without_titles(schema: Any) -> Any:
+def _shorten_schema(schema: Any, defined: Mapping[str, Any]) -> Any:
+    """Return a schema without titles and defaults, which repeat names and `required`, nor references."""
     if isinstance(schema, list):
-        return [_without_titles(item) for item in schema]
+        return [_shorten_schema(item, defined) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {name: value for name, value in schema.items() if not (name == "title" and isinstance(value, str))}
-    return {name: _without_titles(value) for name, value in kept.items()}
+    if "$ref" in schema:
+        named = defined[schema["$ref"].rpartition("/")[2]]
+        return _shorten_schema(
+            {name: value for name, value in named.items() if name != "description"}, defined
+        )
+    kept = {
+        name: value
+        for name, value in schema.items()
+        if not (name == "title" and isinstance(value, str)) and name != "default"
+    }
+    return {name: _shorten_schema(value, defined) for name, value in kept.items()}
 
 
 TOOLS: Mapping[str, Tool] = {

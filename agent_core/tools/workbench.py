@@ -132,18 +132,16 @@ class SourceEdit(FrozenModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    find: str = Field(min_length=1, description="text that is there exactly once, copied exactly")
-    replace: str = Field(description="the text to put in its place; may be empty")
+    find: str = Field(min_length=1, description="text that is there once, copied exactly")
+    replace: str = Field(description="what takes its place")
 
 
 class SourceArguments(ToolArguments):
     """Base of the arguments of tools that take a kernel."""
 
-    source: str = Field(
-        description="a version such as v3, or the whole text of a kernel; v0 is the kernel to improve"
-    )
+    source: str = Field(description="a version (v0 is the kernel to improve), or a whole kernel")
     edits: tuple[SourceEdit, ...] = Field(
-        default=(), description="exact edits of that version, applied in order; they make a new version"
+        default=(), description="exact edits, in order; they make a new version"
     )
 
 

@@ -29,11 +29,19 @@ from daemon.outcomes import FoundVerdict, InfrastructureFailure
 from remote.evaluator import ExplanationRequest
 from remote.judge.job import JudgeOutcome
 from state.crash import crash_point
-from state.events import KernelTried, SessionEnded, SessionStarted, ToolCallCompleted, ToolCallStarted
+from state.events import (
+    CallCompleted,
+    KernelTried,
+    SessionEnded,
+    SessionStarted,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
 from state.events.session import tool_call_name
 from state.fold import RunState
 from state.log import EventLog
 from state.model import (
+    Amount,
     EffectKey,
     EvaluationRequest,
     KernelExplanation,
@@ -93,8 +101,8 @@ class DurableSession:
         """The prompts of the run's round."""
         return self._calls.prompts
 
-    def find_stop(self, turn: int) -> tuple[SessionEndReason, str] | None:
-        """Return why a turn that is not in the log must not be taken: the session has ended or is late."""
+    def find_stop(self, turn: int, share: Amount) -> tuple[SessionEndReason, str] | None:
+        """Return why a turn that is not in the log must not be taken: ended, late, or its share is spent."""
         progress = self._progress()
         calls = self._state().open[str(self._key)].calls
         if turn < len(calls) and calls[turn].answer is not None:
@@ -105,7 +113,18 @@ class DurableSession:
             return progress.ended, detail
         if self._state().is_round_over(self._key):
             return SessionEndReason.DEADLINE, "its round closed meanwhile"
+        turns = [self._charged(number, calls[number].attempts) for number in range(turn)]
+        spent, last = sum(turns, Amount()), turns[-1] if turns else Amount()
+        if share.usd and spent.usd + last.usd > share.usd:
+            return SessionEndReason.BUDGET, f"its share of US$ {share.usd:.2f} has no room for another turn"
+        if share.tokens and spent.tokens + last.tokens > share.tokens:
+            return SessionEndReason.BUDGET, f"its share of {share.tokens} tokens has no room for another turn"
         return None
+
+    def _charged(self, turn: int, attempt: int) -> Amount:
+        """Return what a turn's answer cost; lost attempts are left out, so that a crash ends no session."""
+        found = self._log.event_by_key(self._run, f"{self._key}#call{turn}.{attempt}#outcome")
+        return found.event.charged_amount if found and isinstance(found.event, CallCompleted) else Amount()
 
     async def begin(self, tools: Sequence[str], turns: int) -> None:
         """Log that the session begins, if it is not logged yet."""

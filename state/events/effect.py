@@ -72,7 +72,9 @@ class ExecutionStarted(EffectStarted):
 class KernelProposed(EffectEnded):
     """A kernel exists. `note` tells people what was changed, `author` who proposed it.
 
-    `tried` are other kernels that its session had judged.
+    `tried` are other kernels that its session had judged. `technique` and `speedup` are what its session said
+    of it, where that is not what the plan says. `beside` is the executor's key of the session that submitted
+    it besides its first kernel; it then has no start of its own.
     """
 
     family = "execution"
@@ -81,6 +83,9 @@ class KernelProposed(EffectEnded):
     note: str = ""
     author: str = "builtin"
     tried: tuple[TriedKernel, ...] = Field(default=(), exclude_if=is_empty)
+    technique: str | None = Field(default=None, exclude_if=is_empty)
+    speedup: float | None = Field(default=None, gt=0, exclude_if=is_empty)
+    beside: Key | None = Field(default=None, exclude_if=is_empty)
 
 
 class ExecutionFailed(EffectEnded):

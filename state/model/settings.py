@@ -136,13 +136,19 @@ class LlmConfig(FrozenModel):
     )
     form: RoleForm = Field(
         default="question",
-        description="how plans are carried out: one question, or a loop of turns with tools",
+        description="how plans are carried out: one question, or a loop with tools; loop where models plan",
     )
     repairer_form: RoleForm | None = Field(
         default=None, description="how refused kernels are repaired; unset: as plans are carried out"
     )
     turns: int = Field(
         default=16, ge=1, le=200, description="answers that one loop may take before it is ended"
+    )
+    session_percent: float = Field(
+        default=25.0,
+        gt=0,
+        le=100,
+        description="the most of the run's caps in US$ and tokens that one loop may spend",
     )
     max_output_tokens: int = Field(
         default=16_000, ge=256, le=1_000_000, description="tokens that one answer may take, thinking included"

@@ -12,9 +12,10 @@ the results of its calls from the log, and goes on with the first that is missin
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent_core.effects import ImplementRequest, LearningContext
 from agent_core.providers.completion import DialogueStep, ModelTurn, ToolCall, ToolDefinition, ToolResult
@@ -37,7 +38,7 @@ from agent_core.tools.registry import TOOLS, call_tool, list_tools
 from agent_core.tools.rewriting import KernelPlace
 from agent_core.tools.workbench import KernelTask, Workbench
 from seeds import build_problem
-from state.model import ErrorInfo, SessionEndReason
+from state.model import Amount, ErrorInfo, SessionEndReason
 from targets.registry import load_target
 
 ROLE = "session"
@@ -56,6 +57,7 @@ class _Ending:
     reason: SessionEndReason
     detail: str = ""
     submitted: Submission | None = None
+    further: tuple[Submission, ...] = ()
 
 
 @dataclass
@@ -66,6 +68,7 @@ class Session:
     bench: Workbench
     tools: Sequence[ToolDefinition]
     turns: int
+    share: Amount
     dialogue: list[DialogueStep] = field(default_factory=list)
     repeats: Counter[str] = field(default_factory=Counter)
 
@@ -73,7 +76,7 @@ class Session:
         """Go from turn to turn until the session ends."""
         silent = 0
         for turn in range(self.turns):
-            if (stop := self.host.find_stop(turn)) is not None:
+            if (stop := self.host.find_stop(turn, self.share)) is not None:
                 return _Ending(*stop)
             try:
                 answer = await self.host.converse(ROLE, fill, self.tools, self.dialogue)
@@ -150,7 +153,7 @@ class Session:
         if near is not None:
             return _Ending(SessionEndReason.NEAR_BOUND, "as near its bound as is wanted", near)
         same = f"{call.name} {call.arguments.strip()}"
-        for text in (same, *([refusal.partition("\n\nNext:")[0]] if refusal is not None else ())):
+        for text in (same, *([_sign_refusal(refusal)] if refusal is not None else ())):
             self.repeats[text] += 1
             if self.repeats[text] >= MOST_REPEATS:
                 return _Ending(SessionEndReason.REPETITION, f"{MOST_REPEATS} times: {single_line(text, 200)}")
@@ -164,9 +167,18 @@ class Session:
         return best if (self.bench.latency_of(best.version) or enough * 2) <= enough else None
 
 
+_VERSION = re.compile(r"\bv\d+\b")
+_LINE = re.compile(r"^line \d+: .*\n?", re.MULTILINE)
+
+
+def _sign_refusal(text: str) -> str:
+    """Return what tells a refusal from others: the same error of another version, or line, is the same."""
+    return _LINE.sub("", _VERSION.sub("v", text.partition("\n\nNext:")[0]))
+
+
 def _end_by_tool(end: SessionEnd) -> _Ending:
     if end.submitted is not None:
-        return _Ending(SessionEndReason.SUBMITTED, end.submitted.title, end.submitted)
+        return _Ending(SessionEndReason.SUBMITTED, end.submitted.title, end.submitted, end.further)
     return _Ending(SessionEndReason.GAVE_UP, end.reason)
 
 
@@ -211,7 +223,8 @@ async def implement_in_session(request: ImplementRequest, read: ReadBlob, host: 
     offered = list_tools(request.target)
     tools = [ToolDefinition(name=t.name, description=t.description, parameters=t.schema) for t in offered]
     await host.begin([tool.name for tool in offered], request.session.turns)
-    session = Session(host=host, bench=bench, tools=tools, turns=request.session.turns)
+    share = Amount(usd=request.session.cap_usd or 0.0, tokens=request.session.cap_tokens or 0)
+    session = Session(host=host, bench=bench, tools=tools, turns=request.session.turns, share=share)
     ending = await session.run(lambda room: fill_prompt(request, read, room))
     submitted = ending.submitted
     if submitted is None and ending.reason is not SessionEndReason.GAVE_UP:
@@ -222,7 +235,12 @@ async def implement_in_session(request: ImplementRequest, read: ReadBlob, host: 
         message = f"the session ended without a kernel that competes{detail}"
         raise RoleError(ErrorInfo(code=f"session_{ending.reason.value}", message=single_line(message, 1000)))
     note = submitted.title or single_line(request.plan.title, MOST_NOTE)
-    return KernelAnswer(submitted.source, note)
+    further = tuple(_make_answer(one, one.title or note) for one in ending.further)
+    return replace(_make_answer(submitted, note), further=further)
+
+
+def _make_answer(one: Submission, note: str) -> KernelAnswer:
+    return KernelAnswer(one.source, note, technique=one.technique or None, speedup=one.speedup)
 
 
 def make_bench(request: ImplementRequest, read: ReadBlob, host: SessionHost) -> Workbench:

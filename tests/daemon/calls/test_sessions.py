@@ -259,3 +259,64 @@ async def test_a_dialogue_that_outgrows_the_window_ends_its_session_and_what_it_
     asked = Counter((event.key, event.call) for event in events(event_log, run, CallFailed))
     assert set(asked.values()) == {1}, "asked once: nothing of a dialogue can be left out"
     assert event_log.run_state(run).has_ended
+
+
+def change(at: str, more: str = "") -> dict:
+    name, _, value = at.partition(" = ")
+    old = {"TILE_M": 128, "TILE_N": 64, "TILE_K": 32}[name]
+    return {
+        "source": "v0",
+        "edits": [{"find": f"{name} = {old}\n", "replace": f"{name} = {value}\n{more}"}],
+    }
+
+
+def first_round_submits_two(request, delivery):
+    """Evaluate two changes of the run's first kernel, and submit both; give up on all later kernels."""
+    if not request.tools:
+        return answer_request(request, delivery)
+    also = [{"version": "v1", "title": "smaller rows", "technique": "new:smaller_rows", "speedup": 1.5}]
+    turns = [
+        ("evaluate", change("TILE_K = 64")),
+        ("evaluate", change("TILE_N = 128")),
+        ("submit", {"source": "v2", "also": also}),
+    ]
+    turns += [("give_up", {"reason": "it is another kernel"})] * 3
+    name, said = turns[turns_of(request)]
+    return fake_models.complete_turn(request, "", [(name, json.dumps(said))])
+
+
+async def test_all_kernels_that_a_session_submits_compete(event_log, home):
+    run = await finish(event_log, first_round_submits_two)
+    proposed = events(event_log, run, KernelProposed)
+    further = [one for one in proposed if one.beside is not None]
+    assert further
+    first = {one.key for one in proposed if one.beside is None}
+    assert {one.beside for one in further} <= first, "each stands beside the first kernel of its session"
+    verdicts = [one for one in events(event_log, run, EvaluationCompleted) if one.key.endswith("evaluator")]
+    judged = {one.key.rpartition(".")[0]: one for one in verdicts}
+    for one in further:
+        assert judged[one.key.rpartition(".")[0]].evaluation.is_correct
+        assert judged[one.key.rpartition(".")[0]].cached_from is not None, "it was judged once"
+    attempts = [one for event in events(event_log, run, RoundCompleted) for one in event.attempts]
+    told = [one for one in attempts if one.technique == "new:smaller_rows"]
+    assert {one.candidate for one in told} == {one.key.rpartition(".")[0] for one in further}
+    assert not any(one.in_session for one in told)
+    assert verify_log(home).is_ok
+
+
+async def test_a_session_ends_when_its_share_of_the_cap_is_spent(event_log):
+    found = await ends(event_log, only(("history", {}), ("lookup", {"query": "hoist"})), session_percent=0.02)
+    assert found == {SessionEndReason.BUDGET}
+
+
+async def test_the_same_error_of_other_kernels_is_a_repetition_too(event_log):
+    def script(request, delivery):
+        if not request.tools:
+            return answer_request(request, delivery)
+        said = change("TILE_M = 64", f"# broken\n# {turns_of(request)}\n")
+        return fake_models.complete_turn(request, "", [("evaluate", json.dumps(said))])
+
+    run = await finish(event_log, script)
+    reasons = [one.reason for one in events(event_log, run, SessionEnded)]
+    assert SessionEndReason.REPETITION in reasons
+    assert SessionEndReason.TURNS not in reasons
