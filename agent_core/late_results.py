@@ -18,9 +18,9 @@ def pending_evaluations(state: RunState) -> list[Effect]:
     for place in sorted(map(EffectKey.parse, state.late)):
         late, key = state.late[str(place)], place.for_role(Role.EVALUATOR)
         if late.kernel is not None and late.judged is None and str(key) not in state.open:
-            kernel, base_ms = late.kernel, late.parent.latency_ms
+            kernel = late.kernel
             request = make_evaluation_request(
-                state, key, kernel.source, kernel.author, level=Level.SLICES, base_ms=base_ms
+                state, key, kernel.source, kernel.author, level=Level.SLICES, parent=late.parent
             )
             found.append(Effect(key, request))
     return found

@@ -36,6 +36,7 @@ from state.model import (
     digest_of,
     draw_seed,
 )
+from targets.registry import measures_in_turns
 
 
 def evaluate_at_level(state: RunState, key: EffectKey, one: Candidate, level: Level) -> Effect:
@@ -179,10 +180,11 @@ def _evaluation_effect(state: RunState, key: EffectKey, place: CandidateSlot, co
     """Return the evaluation of a proposed kernel on tiles, or on all of it if the gain is suspicious."""
     made = state.outcomes[str(key.for_role(Role.EXECUTOR))]
     assert isinstance(made, KernelProposed)
-    base_ms = place.parent.latency_ms
     return Effect(
         key,
-        make_evaluation_request(state, key, made.source, made.author, level=Level.SLICES, base_ms=base_ms),
+        make_evaluation_request(
+            state, key, made.source, made.author, level=Level.SLICES, parent=place.parent
+        ),
     )
 
 
@@ -193,7 +195,7 @@ def make_evaluation_request(
     author: str,
     *,
     level: Level,
-    base_ms: float | None = None,
+    parent: Candidate | None = None,
 ) -> EvaluationRequest:
     """Return the request to judge a kernel with the run's current problem, target and evaluator."""
     return EvaluationRequest(
@@ -205,7 +207,8 @@ def make_evaluation_request(
         target=state.config.target,
         toolchain=state.toolchain,
         level=level,
-        base_ms=base_ms,
+        base_ms=parent.latency_ms if parent is not None else None,
+        base=parent.source if parent is not None and measures_in_turns(state.config.evaluator) else None,
     )
 
 

@@ -141,10 +141,12 @@ async def _share_saved(evaluator: CpuEvaluator, problem: seeds.Problem, turns: i
 async def _judge(
     evaluator: CpuEvaluator, problem: seeds.Problem, source: str, base_ms: float | None = None
 ) -> float:
-    blobs = _Blobs({digest_of(data): data for data in (*problem.files.values(), source.encode())})
+    base = _KERNEL.format(turns=_TURNS).encode()
+    blobs = _Blobs({digest_of(data): data for data in (*problem.files.values(), source.encode(), base)})
     request = EvaluationRequest(
         candidate="c", author=PERSON, source=digest_of(source.encode()), problem=problem.make_ref(),
         size="reduced", target=TARGET, toolchain="", level=Level.SLICES, base_ms=base_ms,
+        base=None if base_ms is None else digest_of(base),
     )  # fmt: skip
     found = (await evaluator.evaluate(request, blobs)).evaluation
     if found.verdict is Verdict.UNSTABLE:

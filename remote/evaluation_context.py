@@ -45,7 +45,8 @@ Tiles of all sets are judged at every level.
 class EvaluationContext:
     """One evaluation in progress; its `level` rises when the kernel is suspiciously fast.
 
-    `device_s` is the device time used, in seconds, as far as the evaluator knows it.
+    `device_s` is the device time used, in seconds, as far as the evaluator knows it. `base` is the source of
+    the kernel that this one was made from.
     """
 
     request: EvaluationRequest
@@ -54,6 +55,7 @@ class EvaluationContext:
     level: Level
     stage_ms: dict[str, float] = field(default_factory=dict)
     device_s: float | None = None
+    base: bytes | None = None
 
     @asynccontextmanager
     async def time_stage(self, stage: str) -> AsyncIterator[None]:
@@ -126,7 +128,17 @@ def begin_evaluation(request: EvaluationRequest, blobs: BlobReader) -> Evaluatio
     """
     source, problem = read_blob(blobs, request.source), read_problem(blobs, request.problem)
     check_sizes(problem, request.size, request.target)
-    return EvaluationContext(request, problem, source, request.level)
+    return EvaluationContext(request, problem, source, request.level, base=_read_base(request, blobs))
+
+
+def _read_base(request: EvaluationRequest, blobs: BlobReader) -> bytes | None:
+    """The source of the kernel that this one was made from; a log may no longer have it."""
+    if request.base is None:
+        return None
+    try:
+        return read_blob(blobs, request.base)
+    except InfrastructureError:
+        return None
 
 
 def check_sizes(problem: Problem, size: str, target: str) -> None:

@@ -362,7 +362,8 @@ class Parts:
     the pack for LLM roles (`prompts.manifest`); `prompt_files` makes files of it that depend on the machine:
     `() -> Mapping[str, str]`, texts by path. A target whose pack is not this program's own has `prompt_pack`
     instead: `(name) -> Mapping[str, str]`, the pack's files with its manifest. `packages` are the import
-    packages, besides the rooms, that tracing and judging need on another machine.
+    packages, besides the rooms, that tracing and judging need on another machine. `measures_in_turns`: its
+    evaluators run a kernel in turns with the one that it was made from, and are told that one's source.
     """
 
     proposers: Mapping[str, ProposerEntry] = field(default_factory=dict)
@@ -379,6 +380,7 @@ class Parts:
     machine_rates: str | None = None
     judge: str | None = None
     tools: ToolParts = field(default_factory=ToolParts)
+    measures_in_turns: bool = False
 
 
 def import_part(name: str) -> Any:

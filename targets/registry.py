@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
@@ -93,6 +94,13 @@ def load_families() -> Iterator[Target]:
     """Yield one target of each family, whose parts serve all of them."""
     for module in dict.fromkeys(_MODULES.values()):
         yield load_target(next(name for name, its in _MODULES.items() if its == module))
+
+
+@cache
+def measures_in_turns(evaluator: str) -> bool:
+    """Return whether an evaluator runs kernels in turns with those that they were made from."""
+    kinds = {kind for one in load_families() if one.parts.measures_in_turns for kind in one.parts.evaluators}
+    return evaluator in kinds
 
 
 def load_host_parts() -> Iterator[HostParts]:

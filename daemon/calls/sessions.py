@@ -273,7 +273,7 @@ class DurableSession:
             digest_of(data),
             model_of(state, self._key) or "",
             level=Level.SLICES,
-            base_ms=parent.latency_ms if parent is not None else None,
+            parent=parent,
         )
 
     def _known_here(self, source: str) -> PastVerdict | None:

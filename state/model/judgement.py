@@ -238,7 +238,8 @@ class EvaluationRequest(FrozenModel):
 
     `author` is who wrote the kernel: one of TRUSTED_AUTHORS, or the name of a model's proposer. It affects
     where the kernel may run, never the verdict. `base_ms`, the latency of the kernel that this one was made
-    from, raises the level if the gain is suspiciously large.
+    from, raises the level if the gain is suspiciously large. `base` is that kernel's source, for evaluators
+    that measure the two in turns; None for others, and in requests of older versions.
     """
 
     candidate: str
@@ -250,6 +251,7 @@ class EvaluationRequest(FrozenModel):
     toolchain: str
     level: Level = Level.WHOLE
     base_ms: float | None = Field(default=None, gt=0)
+    base: Digest | None = Field(default=None, exclude_if=is_empty)
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:

@@ -100,13 +100,16 @@ class KernelBuilder:
         self._strength = strength
         self._toolchain = toolchain
 
-    async def build(self, run: EvaluationContext) -> BuiltKernel | JudgeOutcome:
-        """Return the compiled kernel, or the verdict on one that does not compile.
+    async def build(
+        self, run: EvaluationContext, source_bytes: bytes | None = None
+    ) -> BuiltKernel | JudgeOutcome:
+        """Return the compiled kernel (or another one for the same problem), or the verdict on one that does
+        not compile.
 
         Raises:
             InfrastructureError: no_compiler, or the jail failed.
         """
-        source = run.source.decode()
+        source = (run.source if source_bytes is None else source_bytes).decode()
         settings = read_settings(source)
         command = make_command(settings, self._toolchain)
         if isinstance(command, JudgeOutcome):

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from remote.evaluation_context import (
@@ -25,19 +23,17 @@ from remote.judge.comparison import describe_set
 from remote.judge.job import JudgeOutcome
 from remote.judge_service import JudgeService
 from remote.registry import EvaluatorResources, EvaluatorSpec
-from state.atomic_files import atomic_write
 from state.model import (
     Benchmark,
     ErrorInfo,
     Verdict,
-    canonical_json,
-    digest_of,
 )
 from targets.c.compiler import BuiltKernel, KernelBuilder, find_compiler
 from targets.c.foreign_runner import ForeignRunner
 from targets.c.jailed.paired_times import Interval, compare_times
 from targets.c.output_evaluator import OutputEvaluator
 from targets.c.profile import describe_run
+from targets.c.relations import find_broken_relation
 from targets.c.runner import (
     ComparisonTask,
     ComputedOutputs,
@@ -87,7 +83,6 @@ class CpuEvaluator(OutputEvaluator):
         self._builder = KernelBuilder(judge.home, judge.strength, device.toolchain)
         foreign = ForeignRunner(judge.home, judge.strength, device) if device.toolchain.runner else None
         self._runner = KernelRunner(judge.strength, foreign)
-        self._measured = MeasuredKernels(judge.home)
         self._task = task or (TimingTask() if device.instruction_ns is None else _COUNTING_TASK)
 
     def toolchain(self) -> str:
@@ -116,6 +111,14 @@ class CpuEvaluator(OutputEvaluator):
         """
         return await self._runner.compute(built, run, task)
 
+    async def check_relations(self, run: EvaluationContext, built: BuiltKernel) -> JudgeOutcome | None:
+        """Return the verdict on a kernel that breaks a relation of the problem; None if it keeps them.
+
+        Raises:
+            InfrastructureError: the jail failed.
+        """
+        return await find_broken_relation(self._runner, run, built, secret=self._judge.references.secret)
+
     async def measure(
         self,
         run: EvaluationContext,
@@ -124,7 +127,7 @@ class CpuEvaluator(OutputEvaluator):
         kept: Mapping[str, Sequence[bytes]],
     ) -> JudgeOutcome:
         """Time a correct kernel, in turns with its parent if that is known."""
-        parent = self._measured.find(run, run.request.base_ms)
+        parent = await self._build_parent(run)
         try:
             found = await self._take_steady_times(run, built, parent, kept)
             if isinstance(found, MeasuredKernel) and found.ratio is not None and found.ratio.high < 1:
@@ -136,7 +139,6 @@ class CpuEvaluator(OutputEvaluator):
             return found
         counted = self._device.instruction_ns is not None
         benchmark = make_benchmark(found, run.request.base_ms, predicted=counted)
-        self._measured.remember(run, benchmark.latency_ms, built)
         work = run.problem.spec.minimal_work(run.request.size)
         rates = self._device.rates()
         profile, bottleneck = describe_run(
@@ -159,6 +161,14 @@ class CpuEvaluator(OutputEvaluator):
             "warnings": (*outcome.warnings, *warnings),
         }  # fmt: skip
         return outcome.model_copy(update=dict(fields))
+
+    async def _build_parent(self, run: EvaluationContext) -> BuiltKernel | None:
+        """Return the compiled kernel that this one was made from; None if it is not known, or no longer
+        compiles."""
+        if run.base is None or run.request.base_ms is None:
+            return None
+        built = await self._builder.build(run, run.base)
+        return built if isinstance(built, BuiltKernel) else None
 
     async def _take_steady_times(
         self,
@@ -231,42 +241,6 @@ def make_benchmark(found: MeasuredKernel, base_ms: float | None, *, predicted: b
         predicted=predicted,
         samples=found.samples,
     )
-
-
-class MeasuredKernels:
-    """Remembers the libraries of measured kernels by problem and latency, so that children run beside them.
-
-    The files, `<home>/cache/c/measured/<digest>.json`, are a cache: without one, a child is timed alone.
-    """
-
-    def __init__(self, home: Path) -> None:
-        self._folder = home / "cache" / "c"
-
-    def find(self, run: EvaluationContext, latency_ms: float | None) -> BuiltKernel | None:
-        """Return the kernel that was measured with this latency; None if it is not known here."""
-        if latency_ms is None:
-            return None
-        try:
-            told = json.loads(self._path(run, latency_ms).read_text())
-            built = BuiltKernel(
-                self._folder / str(told["library"]), str(told["library"]), int(told["threads"])
-            )
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return built if built.library.exists() else None
-
-    def remember(self, run: EvaluationContext, latency_ms: float, built: BuiltKernel) -> None:
-        """Remember a kernel; one that was measured with the same latency before stays."""
-        path = self._path(run, latency_ms)
-        if path.exists():
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as part:
-            part.write_text(json.dumps({"library": built.digest, "threads": built.threads}))
-
-    def _path(self, run: EvaluationContext, latency_ms: float) -> Path:
-        parts = (run.problem.digest, run.request.size, run.request.target, repr(latency_ms))
-        return self._folder / "measured" / f"{digest_of(canonical_json(parts))}.json"
 
 
 def create_evaluator(spec: EvaluatorSpec, resources: EvaluatorResources) -> CpuEvaluator:

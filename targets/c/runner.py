@@ -106,9 +106,11 @@ class ArrayFiles:
 
     def draw_inputs(self, name: str) -> list[int]:
         """Draw an input set; return a file for each array."""
-        return [
-            self._store(array) for array in draw_set(self._run.problem.spec, self._run.request.size, name)
-        ]
+        return self.store_arrays(draw_set(self._run.problem.spec, self._run.request.size, name))
+
+    def store_arrays(self, arrays: Iterable[Any]) -> list[int]:
+        """Return a file for each array."""
+        return [self._store(array) for array in arrays]
 
     def make_outputs(self) -> list[int]:
         """Return an empty file for each output."""
@@ -193,6 +195,25 @@ class KernelRunner:
             if fault is None:
                 fault = _compare_again(run, chunk[0], files[chunk[0]]["outputs"], again)
             return fault
+        finally:
+            arrays.close()
+
+    async def compute_on(
+        self, built: BuiltKernel, run: EvaluationContext, inputs: Sequence[Any]
+    ) -> list[bytes] | KernelFault:
+        """Run a kernel on these arrays; return its outputs.
+
+        Raises:
+            InfrastructureError: the jail failed.
+        """
+        arrays = ArrayFiles(run)
+        try:
+            drawn = await asyncio.to_thread(arrays.store_arrays, inputs)
+            outputs, again = arrays.make_outputs(), arrays.make_outputs()
+            sets = {"given": {"inputs": drawn, "outputs": outputs}}
+            request = {"compare": {"sets": sets, "again": again}}
+            told = await self._run([built], arrays, run, request, [*drawn, *outputs, *again])
+            return _read_fault(told) or [_read_all(fd) for fd in outputs]
         finally:
             arrays.close()
 

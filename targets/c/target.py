@@ -55,6 +55,7 @@ PARTS = Parts(
     prompt_files="targets.c.machine:render_prompt_files",
     judge="targets.c.judge:OutputJudge",
     machine_rates="targets.c.calibration:calibrate_machine",
+    measures_in_turns=True,
 )
 
 

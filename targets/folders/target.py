@@ -45,6 +45,7 @@ _PARTS = Parts(
     evaluators={EVALUATOR: "targets.folders.evaluators:create_evaluator"},
     prompt_pack="targets.folders.prompt_pack:render_pack",
     judge="targets.c.judge:OutputJudge",
+    measures_in_turns=True,
 )
 _COUNTERS = ("time_ns", "bandwidth_gb_s", "bandwidth_percent", "gflops", "gflops_percent")
 _SHARES = (

@@ -16,14 +16,17 @@ async def evaluate_kernel(
     *,
     target: str,
     base_ms: float | None = None,
+    base: str | None = None,
     toolchain: str = "",
 ) -> EvaluationAnswer:
     """Return what an evaluator answers on a kernel, and close the evaluator."""
-    blobs = {digest_of(data): data for data in (*problem.files.values(), source.encode())}
+    sources = [text.encode() for text in (source, base) if text is not None]
+    blobs = {digest_of(data): data for data in (*problem.files.values(), *sources)}
     request = EvaluationRequest(
         candidate="r1.b0.p0.k0.f0", author=PERSON, source=digest_of(source.encode()),
         problem=problem.make_ref(), size="reduced",
         target=target, toolchain=toolchain, level=Level.SLICES, base_ms=base_ms,
+        base=None if base is None else digest_of(base.encode()),
     )  # fmt: skip
     try:
         return await evaluator.evaluate(request, _Blobs(blobs))

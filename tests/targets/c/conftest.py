@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,10 +40,10 @@ def judge(home: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
     monkeypatch.setattr(runner, "CALL_S", 3.0)
     monkeypatch.setattr(evaluator, "UNSTABLE_RATIO", 100.0)  # no test depends on how busy the machine is
 
-    def evaluate(source: str, *, base_ms: float | None = None, problem: Problem | None = None) -> Evaluation:
+    def evaluate(source: str, *, problem: Problem | None = None, **base: Any) -> Evaluation:
         cpu = CpuEvaluator(JudgeService(home=home, slots=1), task=SHORT)
         wanted = problem or build_problem(PROBLEM)
-        answer = asyncio.run(evaluate_kernel(cpu, source, wanted, target="x86", base_ms=base_ms))
+        answer = asyncio.run(evaluate_kernel(cpu, source, wanted, target="x86", **base))
         return answer.evaluation
 
     return evaluate

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from seeds import build_problem
 from state.model import Verdict
 from tests.targets.c.conftest import Judge
-from tests.targets.c.kernels import HONEST, HOSTILE, PLAIN, right_verdicts
+from tests.targets.c.kernels import HONEST, HOSTILE, PLAIN, PROBLEM, right_verdicts
 
 QUICK = frozenset(
     {
@@ -68,10 +70,10 @@ def test_a_child_is_measured_in_turns_with_its_parent(judge: Judge) -> None:
         "    static volatile float sink;\n    for (int i = 0; i < 1000000; i++)\n        sink = x[i % 64];\n"
     )
     slow = PLAIN.replace("{\n", "{\n" + more, 1)
-    child = judge(slow, base_ms=parent.benchmark.latency_ms)
+    child = judge(slow, base=PLAIN, base_ms=parent.benchmark.latency_ms)
     assert child.benchmark is not None, child.error
     assert child.benchmark.lo_ms > parent.benchmark.latency_ms
-    same = judge(PLAIN + "\nint unused;\n", base_ms=parent.benchmark.latency_ms)
+    same = judge(PLAIN + "\nint unused;\n", base=PLAIN, base_ms=parent.benchmark.latency_ms)
     assert same.benchmark is not None, same.error
     assert same.benchmark.lo_ms <= parent.benchmark.latency_ms <= same.benchmark.hi_ms
 
@@ -80,7 +82,55 @@ def test_a_kernel_that_cheats_later_is_found_by_its_parent_s_outputs(judge: Judg
     parent = judge(PLAIN)
     assert parent.benchmark is not None
     cheat = HOSTILE["right_for_the_first_forty_calls"]
-    found = judge(cheat.replace("< 40", "< 20"), base_ms=parent.benchmark.latency_ms)
+    found = judge(cheat.replace("< 40", "< 20"), base=PLAIN, base_ms=parent.benchmark.latency_ms)
     assert found.verdict is Verdict.INCORRECT
     assert found.error is not None
     assert found.error.code == "wrong_while_timed"
+
+
+def test_a_parent_is_compiled_again_where_the_cache_was_lost(judge: Judge, home: Path) -> None:
+    parent = judge(PLAIN)
+    assert parent.benchmark is not None
+    shutil.rmtree(home / "cache/c")
+    same = judge(PLAIN + "\nint other;\n", base=PLAIN, base_ms=parent.benchmark.latency_ms)
+    assert same.benchmark is not None, same.error
+    assert same.benchmark.lo_ms <= parent.benchmark.latency_ms <= same.benchmark.hi_ms
+
+
+RELATED = {
+    **PROBLEM,
+    "problem.toml": PROBLEM["problem.toml"].replace(b"2 x + 1", b"2 x")
+    + b'[[relations]]\nname = "doubled"\ninputs = { x = "scale 2.0" }\noutputs = { out = "scale 2.0" }\n',
+    "reference.py": b"def reference(x):\n    return (2 * x.astype('float64')).astype('float32')\n",
+}
+DOUBLES = """void kernel(const float *restrict x, float *restrict out)
+{
+    @
+    for (int i = 0; i < M * N; i++)
+        out[i] = 2 * x[i];
+}
+"""
+WRONG_FOR_VARIANCE_4 = """
+    double sum = 0;
+    for (int i = 0; i < M * N; i++)
+        sum += (double)x[i] * x[i];
+    if (fabs(sum / (M * N) - 4) < 0.2) {
+        memset(out, 0, sizeof(float) * M * N);
+        return;
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict", "stage"),
+    [
+        ("", Verdict.CORRECT, "benchmark"),
+        # Right on the judge's sets, and wrong for the same numbers times two.
+        (WRONG_FOR_VARIANCE_4, Verdict.INCORRECT, "relations"),
+    ],
+)
+def test_relations_of_the_problem_are_tested(judge: Judge, more: str, verdict: Verdict, stage: str) -> None:
+    found = judge(DOUBLES.replace("@", more), problem=build_problem(RELATED))
+    assert (found.verdict, found.stage) == (verdict, stage), found.error
+    if found.error is not None:
+        assert found.error.code == "relation_broken"
