@@ -112,7 +112,7 @@ def _record_expression(folder: Path, spec: ProblemSpec, size: str) -> bytes:
     try:
         return record_reference(anew, inputs, outputs).to_bytes()
     except UntraceableError as error:
-        return pack_refusal(str(error))
+        return pack_refusal(str(error)) if error.part is None else error.part.pack_as_part(str(error))
 
 
 def _write_excerpts(

@@ -35,6 +35,14 @@ class InvalidExpressionError(Exception):
     """Not an expression; the message says what is wrong."""
 
 
+class UnfollowedError(InvalidExpressionError):
+    """The reference could not be followed; `part` is the expression of what comes before, if there is any."""
+
+    def __init__(self, reason: str, part: ArrayExpression | None) -> None:
+        super().__init__(f"the reference cannot be followed: {reason}")
+        self.part = part
+
+
 @dataclass(frozen=True, slots=True)
 class ExpressionNode:
     """One operation: its kind, its arguments' numbers, its parameters, and the shape of its result."""
@@ -52,11 +60,20 @@ class ArrayExpression:
     nodes: Sequence[ExpressionNode]
     arrays: Sequence[Array]
     outputs: Sequence[int]
+    lines: Mapping[str, str] = field(default_factory=dict)
+    """Where a reference first uses a function: its name, and the number and the text of the line."""
 
     def to_bytes(self) -> bytes:
         """Return the expression as the bytes of an .npz file."""
+        return _pack_file(self._content(), self.arrays)
+
+    def _content(self) -> dict[str, Any]:
         listed = [[node.kind, node.args, node.params] for node in self.nodes]
-        return _pack_file({"nodes": listed, "outputs": self.outputs}, self.arrays)
+        return {"nodes": listed, "outputs": self.outputs, "lines": dict(self.lines)}
+
+    def pack_as_part(self, reason: str) -> bytes:
+        """Return a file that makes `load_expression` raise, with this as what comes before the reason."""
+        return _pack_file({"unfollowed": reason, **self._content()}, self.arrays)
 
 
 def pack_refusal(reason: str) -> bytes:
@@ -76,7 +93,8 @@ def load_expression(data: bytes, inputs: Sequence[Shape]) -> ArrayExpression:
     """Read what `to_bytes` wrote; `inputs` are the shapes of the inputs.
 
     Raises:
-        InvalidExpressionError: the bytes are no expression over these inputs, or state why there is none.
+        UnfollowedError: the bytes state why there is no expression.
+        InvalidExpressionError: the bytes are no expression over these inputs.
     """
     return _load_cached(data, tuple(inputs))
 
@@ -94,17 +112,21 @@ def _load_cached(data: bytes, inputs: tuple[Shape, ...]) -> ArrayExpression:
                 raise InvalidExpressionError(f"the expression unpacks to {unpacked} bytes")
             content = json.loads(file["text"].tobytes())
             arrays = [file[f"constant{number}"] for number in range(len(file.files) - 1)]
-        if "unfollowed" in content:
-            raise InvalidExpressionError(f"the reference cannot be followed: {content['unfollowed']}")
+        if "unfollowed" in content and "nodes" not in content:
+            raise UnfollowedError(content["unfollowed"], None)
         table = OperationTable(inputs, arrays)
         for kind, args, params in content["nodes"]:
             table.add(kind, tuple(args), _as_tuples(params))
         outputs = [int(number) for number in content["outputs"]]
+        lines = {str(name): str(line) for name, line in content.get("lines", {}).items()}
     except (OSError, ValueError, LookupError, TypeError, EOFError, RecursionError, BadZipFile) as error:
         raise InvalidExpressionError(f"the expression cannot be read: {error}") from error
     if not all(0 <= number < len(table.nodes) for number in outputs):
         raise InvalidExpressionError("an output of the expression is none of its operations")
-    return ArrayExpression(table.nodes, arrays, outputs)
+    found = ArrayExpression(table.nodes, arrays, outputs, lines)
+    if "unfollowed" in content:
+        raise UnfollowedError(content["unfollowed"], found)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

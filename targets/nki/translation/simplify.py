@@ -17,6 +17,15 @@ from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
 from targets.nki.translation.values import Binary, Contract, Number, Reduce, Unary, Value
 
+
+class NoInstructionError(UntranslatableError):
+    """No instruction, and no sequence of some, computes a function of NumPy."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__(f"no instruction computes np.{function}")
+        self.function = function
+
+
 ACTIVATIONS = frozenset({"exp", "log", "tanh", "sqrt", "rsqrt", "sigmoid", "erf", "sin", "arctan", "sign"})
 """Functions of one value that an engine computes."""
 
@@ -41,7 +50,7 @@ def make_unary(node: int, name: str, value: Value) -> Value:
     if name in ACTIVATIONS | {"absolute", "reciprocal"}:
         return Unary(node, name, value)
     if name not in _COMPOSED:
-        raise UntranslatableError(f"no instruction computes np.{name}")
+        raise NoInstructionError(name)
     return _COMPOSED[name](node, value)
 
 
@@ -96,7 +105,7 @@ def make_binary(node: int, name: str, left: Value, right: Value) -> Value:
     if name in _MASKS:
         return _MASKS[name](node, left, right)
     if name not in _ALU:
-        raise UntranslatableError(f"no instruction computes np.{name}")
+        raise NoInstructionError(name)
     if isinstance(right, Number):
         return _with_number(node, name, left, right.number)
     if name == "add" and isinstance(left, Contract) and isinstance(right, Contract):

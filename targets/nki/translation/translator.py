@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from remote.judge.identity.expression import (
     ArrayExpression,
     ExpressionNode,
     InvalidExpressionError,
+    UnfollowedError,
     load_expression,
 )
 from seeds.spec import ProblemSpec
 from targets.base import UntranslatableError
 from targets.nki.translation.kernel import RESERVED, KernelWriter, Signature
 from targets.nki.translation.kernel_layout import KernelLayout
-from targets.nki.translation.simplify import ACTIVATIONS
+from targets.nki.translation.simplify import ACTIVATIONS, NoInstructionError
 from targets.nki.translation.values import Buffer
 
+_GIVEN = frozenset({"input", "constant", "unknown"})
+"""Kinds of operations that compute nothing."""
 _LONGEST = 20
 """How many times the instructions of the shortest layout another one may have; tracing takes as long."""
 
@@ -43,7 +47,10 @@ def write_variants(
     signature = _signature(spec, size)
     layout = KernelLayout() if near is None else KernelLayout.from_name(near)
     writer = KernelWriter(expression, signature, layout)
-    found = {writer.write(): layout.name}
+    try:
+        found = {writer.write(): layout.name}
+    except NoInstructionError as error:
+        raise UntranslatableError(_explain_missing(error, expression, signature)) from error
     for other in layout.neighbours(writer.choices, has_variance=writer.has_variance, is_first=near is None):
         try:
             found.setdefault(KernelWriter(expression, signature, other).write(), other.name)
@@ -52,6 +59,28 @@ def write_variants(
     counts = {source: _count_instructions(source) for source in found}
     most = _LONGEST * min(counts.values())
     return [(source, name) for source, name in found.items() if counts[source] <= most]
+
+
+def _explain_missing(error: NoInstructionError, expression: ArrayExpression, signature: Signature) -> str:
+    """What is missing, where the reference needs it, and whether the rest before it has a translation."""
+    line = expression.lines.get(error.function)
+    users = [node for node in expression.nodes if node.params[:1] == (error.function,)]
+    before = [at for node in users[:1] for at in node.args if expression.nodes[at].kind not in _GIVEN]
+    part = replace(expression, outputs=before[:1])
+    rest = _explain_part(part, signature) if before else ""
+    return f"{error}{f' ({line})' if line else ''}{rest}"
+
+
+def _explain_part(part: ArrayExpression, signature: Signature) -> str:
+    """Whether a part of a reference has a translation, as the end of a sentence."""
+    outputs = tuple(
+        Buffer(f"part_{at}", part.nodes[number].shape or (1,)) for at, number in enumerate(part.outputs)
+    )
+    try:
+        KernelWriter(part, replace(signature, outputs=outputs)).write()
+    except UntranslatableError as error:
+        return f"; what comes before it has no translation either: {error}"
+    return "; what comes before it can be translated"
 
 
 def _count_instructions(source: str) -> int:
@@ -107,6 +136,9 @@ def _load(spec: ProblemSpec, size: str, formula: bytes) -> ArrayExpression:
     dims = spec.dims(size)
     try:
         return load_expression(formula, [item.resolve_shape(dims) for item in spec.inputs])
+    except UnfollowedError as error:
+        rest = "" if error.part is None else _explain_part(error.part, _signature(spec, size))
+        raise UntranslatableError(f"{error}{rest}") from None
     except InvalidExpressionError as error:
         raise UntranslatableError(str(error)) from None
 

@@ -7,28 +7,54 @@ original array are meant. So views are real views: a write to one is visible thr
 
 from __future__ import annotations
 
+import linecache
 import mmap
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import FrameType
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from remote.judge.identity.domain import Array
-from remote.judge.identity.expression import MAX_EXPRESSION_BYTES, OperationTable, Shape, strides_of
+from remote.judge.identity.expression import (
+    MAX_EXPRESSION_BYTES,
+    ArrayExpression,
+    OperationTable,
+    Shape,
+    strides_of,
+)
 
 MAX_ARRAY_ELEMENTS = 1 << 32
 """Elements of the largest array that can be traced; they take address space, never memory."""
 
 
 class UntraceableError(Exception):
-    """The reference does something that cannot be traced; the message says what."""
+    """The reference does something that cannot be traced; `part` is what it computed before that."""
+
+    part: ArrayExpression | None = None
 
 
 class _NoAttributeError(UntraceableError, AttributeError):
     """Lets a reference test whether an array has an attribute."""
+
+
+def describe_line(frame: FrameType | None) -> str:
+    """The line of the reference's code from which NumPy or the recorder was called, with its text."""
+    while frame is not None and is_internal(frame):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    return f"line {frame.f_lineno}: {text}" if text else f"line {frame.f_lineno}"
+
+
+def is_internal(frame: FrameType) -> bool:
+    """Whether code is NumPy's or the recorder's."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in {"numpy", "remote"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +77,7 @@ class ArrayRecorder:
         self._numbers: dict[Any, int] = {}
         self._constants: dict[Any, int] = {}
         self._bytes = 0
+        self.lines: dict[str, str] = {}
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
         self.space = np.frombuffer(mmap.mmap(-1, MAX_ARRAY_ELEMENTS, flags=flags), np.uint8)
         self.address = _array_address(self.space)
@@ -60,6 +87,9 @@ class ArrayRecorder:
         key = (kind, args, params)
         if key not in self._numbers:
             self._numbers[key] = self.table.add(kind, args, params)
+            name = str(params[0]) if kind in {"unary", "binary", "reduce"} else kind
+            if name not in self.lines:
+                self.lines[name] = describe_line(sys._getframe(1))  # noqa: SLF001  of whoever calls NumPy
         return self._numbers[key]
 
     def add_constant(self, array: Array) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from remote.judge.identity.tracing.arrays import (
     RecordedArray,
     RecordingRules,
     UntraceableError,
+    is_internal,
 )
 from remote.judge.identity.tracing.methods import METHODS
 from remote.judge.identity.tracing.stacking import stack_operations
@@ -34,8 +37,8 @@ def record_reference(
     Raises:
         UntraceableError: the reference cannot be traced, and why.
     """
+    recorder = ArrayRecorder([shape for shape, _ in inputs], _RULES)
     try:
-        recorder = ArrayRecorder([shape for shape, _ in inputs], _RULES)
         arrays = [
             recorder.make_array(recorder.add("input", (), (number,)), dtype)
             for number, (_, dtype) in enumerate(inputs)
@@ -44,13 +47,30 @@ def record_reference(
             found = reference(*arrays)
         numbers = [recorder.number_of(item) for item in (found if isinstance(found, tuple) else (found,))]
     except (UntraceableError, InvalidExpressionError) as error:
-        raise UntraceableError(str(error)) from error
+        raise _locate(str(error), error, recorder) from error
     except Exception as error:
-        raise UntraceableError(f"following it raised {type(error).__name__}: {error}") from error
+        text = f"following it raised {type(error).__name__}: {error}"
+        raise _locate(text, error, recorder) from error
     if [recorder.table.nodes[number].shape for number in numbers] != list(outputs):
         raise UntraceableError("what it returns has other shapes when it is followed")
-    recorded = ArrayExpression(recorder.table.nodes, recorder.table.arrays, numbers)
+    recorded = ArrayExpression(recorder.table.nodes, recorder.table.arrays, numbers, recorder.lines)
     return stack_operations(recorded, recorder.table.inputs)
+
+
+def _locate(text: str, error: Exception, recorder: ArrayRecorder) -> UntraceableError:
+    """The error with the line that raised it, and with the last result before it."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__) if not is_internal(frame)]
+    lines = [line for frame, line in walk_tb(error.__traceback__) if not is_internal(frame)]
+    if frames:
+        source = linecache.getline(frames[-1].f_code.co_filename, lines[-1]).strip()
+        text += f" (line {lines[-1]}: {source})" if source else f" (line {lines[-1]})"
+    found = UntraceableError(text)
+    nodes = recorder.table.nodes
+    computed = [at for at, node in enumerate(nodes) if node.kind not in {"input", "constant", "unknown"}]
+    if computed:
+        part = ArrayExpression(nodes, recorder.table.arrays, [computed[-1]], recorder.lines)
+        found.part = stack_operations(part, recorder.table.inputs)
+    return found
 
 
 @contextmanager
@@ -95,8 +115,7 @@ def _make_converter(original: Any) -> Callable[..., Any]:
 
 def _is_internal_caller() -> bool:
     """Whether NumPy itself, or the recorder, is the caller: these need real arrays."""
-    asking = sys._getframe(2)  # noqa: SLF001  of the function that was called in NumPy's place
-    return str(asking.f_globals.get("__name__")).partition(".")[0] in {"numpy", "remote"}
+    return is_internal(sys._getframe(2))  # noqa: SLF001  of the function that was called in NumPy's place
 
 
 _CREATORS: dict[str, Callable[[ArrayRecorder, Any, Any], RecordedArray]] = {

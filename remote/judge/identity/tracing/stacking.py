@@ -60,7 +60,7 @@ def stack_operations(expression: ArrayExpression, inputs: Sequence[Shape]) -> Ar
             stacker.record_group(group)
             ready = units.release_units(group)
     outputs = [stacker.single_result(stacker.places[number]) for number in expression.outputs]
-    return ArrayExpression(stacker.table.nodes, stacker.table.arrays, outputs)
+    return ArrayExpression(stacker.table.nodes, stacker.table.arrays, outputs, expression.lines)
 
 
 class _ScheduleUnits:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remote.judge.identity.expression import pack_refusal
+from remote.judge.identity.tracing.arrays import UntraceableError
 from remote.judge.identity.tracing.recording import record_reference
 from seeds.spec import ProblemSpec
 from targets.base import UntranslatableError
@@ -76,6 +79,45 @@ def test_what_has_no_translation_is_named(reference, shapes, reason):
     spec, formula, _, _ = translate(reference, shapes)
     with pytest.raises(UntranslatableError, match=reason):
         write_kernels(spec, "full", formula)
+
+
+def sort_after_product(x):
+    halved = x @ x / 2
+    return np.sort(halved, axis=1)[:, :2]
+
+
+def round_down(x):
+    return np.floor(np.exp(x)) + 1
+
+
+def round_twice(x):
+    return np.sort(np.floor(x))
+
+
+@pytest.mark.parametrize(
+    ("reference", "line", "rest"),
+    [
+        (sort_after_product, "np.sort (line N: return np.sort(halved, axis=1)[:, :2])", "can be translated"),
+        (round_down, "np.floor (line N: return np.floor(np.exp(x)) + 1)", "can be translated"),
+        (
+            round_twice,
+            "np.sort (line N: return np.sort(np.floor(x)))",
+            "np.floor",
+        ),
+    ],
+)
+def test_what_is_in_the_way_has_its_line_and_what_comes_before_it_is_tried(reference, line, rest):
+    types = [((8, 8), np.dtype(np.float32))]
+    spec = make_spec([(8, 8)], [np.zeros((8, 8))])
+    try:
+        formula = record_reference(reference, types, [(8, 8)]).to_bytes()
+    except UntraceableError as error:
+        formula = error.part.pack_as_part(str(error))
+    with pytest.raises(UntranslatableError) as found:
+        write_kernels(spec, "full", formula)
+    message = re.sub(r"line [0-9]+", "line N", str(found.value))
+    assert line in message
+    assert message.endswith(rest)
 
 
 def test_a_reference_that_cannot_be_followed_has_no_translation():
