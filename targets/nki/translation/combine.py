@@ -21,6 +21,8 @@ from targets.nki.translation.values import Assembled, Contract, Load, Number, Pa
 
 _LONG_SUM = 2048
 """Elements from which a sum is added up in parts."""
+_SHORT_RUN = 8
+"""Elements in a row below which a part of a tile is copied by an engine."""
 _FEW = 8
 """Elements up to which a reduction over loops that are not innermost is a chain of instructions."""
 
@@ -174,7 +176,8 @@ def make_assembled(
                 lines.add(f"nisa.memset(dst={target}, value={float_text(value.base)})")
     for part in value.parts:
         is_held = part.value in context.windows
-        if isinstance(part.value, Load) and not is_held and _loads_in_place(part.value, partition):
+        in_place = _loads_in_place(part, partition, free)
+        if isinstance(part.value, Load) and not is_held and in_place:
             write_load(context, part.value, tile, lines, part.box)
             continue
         boxes = {atom: (str(first), own.size) for atom, first, own in part.box}
@@ -222,8 +225,12 @@ def _around(value: Assembled) -> list[dict[Atom, tuple[str, str | int]]]:
     return found
 
 
-def _loads_in_place(load: Load, partition: Atom | None) -> bool:
-    if load.buffer.dtype != "float32":
+def _loads_in_place(part: Part, partition: Atom | None, free: Sequence[Atom]) -> bool:
+    """Whether a part is loaded to its place: as float32, and not by single elements that lie apart there."""
+    load = part.value
+    if not isinstance(load, Load) or load.buffer.dtype != "float32":
+        return False
+    if any(atom == free[-1] and own.size < _SHORT_RUN for atom, _, own in part.box):
         return False
     if partition is None or load.access.stride(partition) != 1:
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeGuard
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Access, Atom, AxisIndex, SplitNeededError, join_axes
@@ -51,7 +52,7 @@ class _Member:
 def find_windows(values: Iterable[Value], walked: frozenset[Atom]) -> dict[Value, Window]:
     """Return the loads that are parts of a larger one; loops of `walked` must not tell windows apart."""
     items = {item for value in values for item in value.walk()}
-    inside = {part.value for item in items if isinstance(item, Assembled) for part in item.parts}
+    inside = {part.value for item in items if _is_bordered(item) for part in item.parts}
     groups: dict[object, list[_Member]] = {}
     for item in sorted(items, key=lambda item: item.node):
         if item in inside and not _is_used_elsewhere(item, items):
@@ -66,15 +67,20 @@ def find_windows(values: Iterable[Value], walked: frozenset[Atom]) -> dict[Value
     return found
 
 
+def _is_bordered(item: Value) -> TypeGuard[Assembled]:
+    """Whether a value is a single part with a number around it."""
+    return isinstance(item, Assembled) and len(item.parts) == 1 and item.base is not None
+
+
 def _is_used_elsewhere(item: Value, items: set[Value]) -> bool:
-    return any(item in other.operands for other in items if not isinstance(other, Assembled))
+    return any(item in other.operands for other in items if not _is_bordered(other))
 
 
 def _as_member(item: Value) -> _Member | None:
     """A load, or a load with a border, as a window; None if it is something else or goes backwards."""
     base, box = None, dict[Atom, tuple[Atom, int]]()
     load = item
-    if isinstance(item, Assembled) and len(item.parts) == 1 and item.base is not None:
+    if _is_bordered(item):
         load, base = item.parts[0].value, item.base
         box = {own: (atom, start) for atom, start, own in item.parts[0].box}
     if not isinstance(load, Load) or load.access.backward or load.buffer.dtype != "float32":
