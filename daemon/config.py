@@ -494,6 +494,8 @@ def _describe_unknown_key(entry: _ConfigEntry) -> str:
     names = [name for name in (*_config_schema(), *_section_keys()) if not key.startswith(f"{name}.")]
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
     close += (name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2])
+    if key == "home":
+        return "no such key; the flag --home names the home"
     if not close:
         return "no such key"
     return f"no such key; did you mean {_env_variable(close[0]) if entry.text else close[0]}?"

@@ -117,6 +117,7 @@ def test_a_wrong_value_is_reported_even_where_a_flag_overrides_it(home):
         ("[run]\nsearch = 'x'", "config.toml: run.search: a section, not a value"),
         ("[run.serch]\nbeam = 2", "config.toml: run.serch: no such key; did you mean run.search?"),
         ("[wholly]\nother = 2", "config.toml: wholly: no such key"),
+        ('home = "elsewhere"', "config.toml: home: no such key; the flag --home names the home"),
         ("[run]\nx = 2", "config.toml: run.x: no such key"),
         (
             "[run.seed]\nx = 2",
