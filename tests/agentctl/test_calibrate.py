@@ -14,7 +14,7 @@ from tests.support.sshd import Sshd
 from tests.support.stand_in_sdk import make_python, make_tools
 from tests.targets.nki.calibration.hidden_devices import HIDDEN, measure_all
 
-HIDDEN_NAME = "other descriptor costs"
+DEVICES = ("other descriptor costs", "spills where the table fits", "other switches of the SDK")
 KERNELS = 40
 
 pytestmark = [
@@ -24,14 +24,14 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
+@pytest.fixture(scope="module", params=DEVICES)
+def server(request, tmp_path_factory):
     """A host with the stand-in SDK, whose device takes what a hidden simulator says."""
     folder = tmp_path_factory.mktemp("host")
     python = make_python(folder / "sdk")
     times = {
         hashlib.sha256(kernel.source.encode()).hexdigest(): one.measured_ms
-        for kernel, one in zip(calibration_kernels(), measure_all(HIDDEN[HIDDEN_NAME]), strict=True)
+        for kernel, one in zip(calibration_kernels(), measure_all(HIDDEN[request.param]), strict=True)
     }
     (folder / "times.json").write_text(json.dumps(times))
     environment = {**make_tools(folder / "tools"), "NEURON_STAND_IN_TIMES": str(folder / "times.json")}
