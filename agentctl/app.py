@@ -71,6 +71,7 @@ VERBS = {
     "completion": "completion:completion",
     "ui": "ui:ui",
     "mcp": "mcp:mcp",
+    "plugin": "plugin:plugin",
 }
 """Each verb's module in `agentctl.verbs`, and its command there."""
 

@@ -19,6 +19,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "resume": ("agentctl resume --last", "agentctl resume silu-4bc179@61 --set search.beam=6"),
     "submit": ("agentctl submit --problem rope --rounds 8",),
     "mcp": ("agentctl mcp", "agentctl mcp --agentd", "agentctl mcp --http --port 8378"),
+    "plugin": (
+        "agentctl plugin install --claude --project .",
+        "agentctl plugin install --codex --kiro --cursor",
+        "agentctl plugin install --claude --remove",
+    ),
     "pause": ("agentctl pause silu-4bc179 --reason 'machine needed'",),
     "cancel": ("agentctl cancel silu-4bc179",),
     "propose": ("agentctl propose silu-4bc179 mine.py --note 'wider tiles' --wait",),

@@ -58,6 +58,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "host": "set up and check hosts that run kernels",
         "calibrate": "fit predictions to the device of a host",
         "service": "run agentd as a systemd service",
+        "plugin": "put skills and the MCP server in place for coding agents",
         "bench": "benchmark this program",
         "completion": "write the shell's completion script",
     },

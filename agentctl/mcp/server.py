@@ -38,6 +38,8 @@ from agentctl.mcp.owner import OwnerStarter
 from agentctl.mcp.tool_table import SERVER_TOOLS, ServerParts
 
 NAME = "nki-kernel-agent"
+FAULT_KEY = f"{NAME}/error"
+"""Where the result of a refused call has its fault, in `_meta`."""
 HEARTBEAT_SECONDS = 2.0
 """How often a client that asked for progress hears that a call goes on."""
 
@@ -142,8 +144,8 @@ def _output_result(output: ToolOutput) -> CallToolResult:
 def _fault_result(fault: ServerFault) -> CallToolResult:
     return CallToolResult(
         content=[TextContent(type="text", text=fault.text())],
-        structured_content={"error": fault.model_dump(mode="json")},
         is_error=True,
+        _meta={FAULT_KEY: fault.model_dump(mode="json")},  # structured content has to be of the tool's schema
     )
 
 

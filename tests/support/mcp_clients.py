@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from agentctl.mcp.http_server import create_http_server, server_url
-from agentctl.mcp.server import create_server
+from agentctl.mcp.server import FAULT_KEY, create_server
 from agentctl.page.guard import BearerPolicy, own_hosts
 from agentctl.page.server import open_listening_socket
 from tests.agentctl.page.serving import PATIENCE_S, wait_for
@@ -112,7 +112,8 @@ async def refuse(client: Client, name: str, /, **arguments: Any) -> dict[str, An
     """Call a tool that has to refuse; return its fault."""
     found = await client.call_tool(name, arguments)
     assert found.is_error, found.content
-    fault = found.structured_content["error"]
+    assert found.structured_content is None, "clients hold it against the schema of the answer"
+    fault = found.meta[FAULT_KEY]
     assert fault["code"] != "internal", fault
     assert fault["message"] in found.content[0].text
     return fault
