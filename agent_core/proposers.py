@@ -40,7 +40,11 @@ _MODELS = (*endpoint_names(), ANY_ENDPOINT)
 """Proposers that ask LLMs; they are built for each effect. Endpoints that a configuration adds are asked by
 the last one."""
 
+AGENT = "agent"
+"""The proposer that starts a coding agent for each plan; it is built for each effect, too."""
+
 _NEUTRAL = {
+    AGENT: ProposerEntry("", repairs=False),
     "scripted": ProposerEntry("agent_core.roles.scripted", repairs=True),
     **dict.fromkeys(_MODELS, ProposerEntry("", repairs=True)),
 }
@@ -61,6 +65,11 @@ def proposer_names() -> tuple[str, ...]:
 def is_llm_proposer(name: str) -> bool:
     """Return whether the proposer asks LLMs; False for an unknown name."""
     return name in _MODELS
+
+
+def is_built_per_effect(name: str) -> bool:
+    """Return whether the proposer asks LLMs or starts a coding agent; False for an unknown name."""
+    return name == AGENT or is_llm_proposer(name)
 
 
 def require_known_proposer(name: str, target: str | None = None) -> None:

@@ -18,7 +18,7 @@ from agent_core.effects import (
     PlanRequest,
     SessionRequest,
 )
-from agent_core.proposers import is_llm_proposer
+from agent_core.proposers import AGENT, is_llm_proposer
 from agent_core.round_view import CandidateSlot, look_ahead_variants
 from stability.attempt_history import tried_codes
 from state.events import KernelProposed
@@ -63,8 +63,10 @@ def _reads_context(state: RunState, key: EffectKey) -> bool:
 def _works_in_loop(state: RunState, key: EffectKey) -> bool:
     """Return whether an executor's effect is a session with tools."""
     slot = state.slot_of(key)
-    if key.role is not Role.EXECUTOR or slot is None or not is_llm_proposer(slot.planner):
+    if key.role is not Role.EXECUTOR or slot is None:
         return False
+    if not is_llm_proposer(slot.planner):
+        return slot.planner == AGENT
     return form_of_role(state.config.llm, key.repair > 0) == "loop"
 
 
@@ -157,19 +159,20 @@ def _implement_effect(state: RunState, key: EffectKey, place: CandidateSlot, con
             for tried in place.tries
             if tried.kernel is not None and tried.error is not None
         ),
-        session=_session_request(state, context) if _works_in_loop(state, key) else None,
+        session=_session_request(state, key, context) if _works_in_loop(state, key) else None,
     )
     return Effect(key, request, (context,) if request.session is not None else ())
 
 
-def _session_request(state: RunState, context: bytes) -> SessionRequest:
+def _session_request(state: RunState, key: EffectKey, context: bytes) -> SessionRequest:
     """Return how a session works; its share follows from the run's caps, not from what others spent."""
-    config = state.config
+    config, slot = state.config, state.slot_of(key)
+    is_agent = slot is not None and slot.planner == AGENT
     part = config.llm.session_percent / 100
     return SessionRequest(
         cap_usd=config.cap_usd * part,
         cap_tokens=None if config.cap_tokens is None else int(config.cap_tokens * part),
-        turns=config.llm.turns,
+        turns=config.agent.tool_calls if is_agent else config.llm.turns,
         context=digest_of(context),
         bounds=state.bounds,
         within_percent=state.config.search.within_percent,

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentctl.formatting import format_count, format_latency, format_work_time
 from state.events import (
+    AgentEnded,
     BudgetShort,
     BudgetWarned,
     CallCompleted,
@@ -83,6 +84,15 @@ def _describe_session_ended(event: SessionEnded) -> str:
     return f"{event.reason.value} after {format_count(event.turns, 'turn')}{detail}"
 
 
+def _describe_agent_ended(event: AgentEnded) -> str:
+    cost = _format_cost(event.usage.cost_usd, event.usage.input_tokens + event.usage.output_tokens)
+    cut = ", the middle of its output left out" if event.cut else ""
+    return (
+        f"{event.reason}, status {event.status}, {format_count(event.tool_calls, 'tool call')} in "
+        f"{event.seconds:g} s, {cost}{cut}"
+    )
+
+
 CALL_DESCRIBERS: Mapping[type[Event], Callable[[Any], str]] = {
     CallStarted: _describe_call_started,
     CallCompleted: _describe_call_completed,
@@ -96,6 +106,7 @@ CALL_DESCRIBERS: Mapping[type[Event], Callable[[Any], str]] = {
     ToolCallCompleted: _describe_tool_completed,
     KernelTried: _describe_kernel_tried,
     SessionEnded: _describe_session_ended,
+    AgentEnded: _describe_agent_ended,
     BudgetShort: lambda event: (
         f"{event.resource}: {event.left:g} left of {event.cap:g}, {event.wanted:g} wanted"
     ),

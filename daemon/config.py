@@ -237,9 +237,10 @@ class EffectiveConfig:
         for key in self._keys():
             value: Any = document
             for name in key.split("."):
-                value = value.get(name, _MISSING)
-            if value is _MISSING:  # an empty value that is left out, so that older logs keep their hashes
+                value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
+            if value is _MISSING:  # an unset value that is left out, so that older logs keep their hashes
                 value = attrgetter(key)(self.config)
+                value = list(value) if isinstance(value, tuple) else value
             yield key, value, self.sources.get(key, DEFAULT_ORIGIN)
 
 

@@ -130,6 +130,7 @@ async def serve_runs(
     """
     desk = RoleFactory(event_log, config) if desk is None else desk
     runner = EffectRunner(event_log, workers, desk=desk, retry=_retry_policy(config))
+    runner.allow_weak_jail = config.allow_weak_jail
     supervisor = Supervisor(
         event_log,
         runner,
@@ -227,6 +228,7 @@ def _on_config_change(
 
     def apply(fresh: DaemonConfig) -> None:
         runner.retry = _retry_policy(fresh)
+        runner.allow_weak_jail = fresh.allow_weak_jail
         supervisor.set_limits(_effect_limits(fresh), grace_seconds=fresh.grace_seconds)
         workers.apply_config(fresh)
         desk.apply_config(fresh)

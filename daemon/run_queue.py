@@ -17,7 +17,7 @@ from agent_core.effects import (
     request_type,
 )
 from agent_core.ensemble import planner_of
-from agent_core.proposers import is_llm_proposer
+from agent_core.proposers import is_built_per_effect
 from state.fold import RunState
 from state.model import EffectKey, EvaluationRequest, digest_of
 from state.records import NewEvent
@@ -40,7 +40,7 @@ def effect_kind(state: RunState, key: EffectKey) -> EffectKind:
     """Return which resource an effect of a run uses."""
     if request_type(key) in _SIMULATED_REQUESTS:
         return EffectKind.EVALUATION
-    return EffectKind.CALL if is_llm_proposer(planner_of(state, key)) else EffectKind.PROPOSAL
+    return EffectKind.CALL if is_built_per_effect(planner_of(state, key)) else EffectKind.PROPOSAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from pydantic import ValidationError
@@ -64,7 +65,19 @@ def expand_run_keys(names: Iterable[str]) -> list[str]:
 def diff_configs(before: RunConfig, after: RunConfig) -> dict[str, tuple[Any, Any]]:
     """Return the keys in which two configurations differ, each with both values as JSON."""
     old, new = (_flatten_table(config.model_dump(mode="json"), "run.") for config in (before, after))
-    return {key: (old[key], new[key]) for key in old if old[key] != new[key]}
+    pairs = {
+        key: (_json_value(before, old, key), _json_value(after, new, key))
+        for key in dict.fromkeys((*old, *new))
+    }
+    return {key: (was, now) for key, (was, now) in pairs.items() if was != now}
+
+
+def _json_value(config: RunConfig, flat: Mapping[str, Any], key: str) -> Any:
+    """Return a setting as JSON, also one that is left out of the document because it is not set."""
+    if key in flat:
+        return flat[key]
+    value = attrgetter(key.removeprefix("run."))(config)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _find_key_faults(key: str, keep: frozenset[str]) -> Iterable[str]:

@@ -17,14 +17,9 @@ from weakref import WeakValueDictionary
 import structlog
 
 from agent_core.decide import decide
-from agent_core.effects import (
-    Effect,
-    LookAheadRequest,
-    TranslateRequest,
-    request_type,
-)
+from agent_core.effects import Effect, LookAheadRequest, TranslateRequest, request_type
 from agent_core.ensemble import planner_of
-from agent_core.proposers import is_llm_proposer
+from agent_core.proposers import AGENT, is_llm_proposer
 from agent_core.roles import RoleError
 from agent_core.roles.session_protocol import SessionHost
 from agent_core.roles.worker_pool import WORKER_DIED
@@ -134,6 +129,8 @@ class EffectRunner:
         self._workers = workers
         self._desk = desk
         self.retry = retry or EvaluationRetryPolicy()
+        self.allow_weak_jail = False
+        """Whether coding agents may work where nothing confines them."""
         self._judging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._roles: dict[Role, Callable[[str, EffectKey, Any], Awaitable[EffectOutcome]]] = {
             Role.PLANNER: self._propose_plan,
@@ -281,6 +278,10 @@ class EffectRunner:
                 return DurableSession(run, key, calls=calls, event_log=self._log, runner=self)
 
             return self._desk.create_roles(run, key, open_session)
+        if planner == AGENT:
+            from daemon.agents.proposer import AgentProposer  # only runs with coding agents need it
+
+            return AgentProposer(run, key, event_log=self._log, runner=self)
         return self._workers.get_proposer(planner)
 
     async def _propose_plan(self, run: str, key: EffectKey, asked: Any) -> EffectOutcome:

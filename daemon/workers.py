@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from agent_core.proposers import is_llm_proposer, require_known_proposer
+from agent_core.proposers import is_built_per_effect, require_known_proposer
 from agent_core.tools.rewriting import Rewriter, create_rewriter
 from daemon.errors import EvaluatorPreparing
 from remote.errors import NotReadyError
@@ -131,14 +131,14 @@ class Workers:
         return self._proposers[name]
 
     def require_proposer(self, name: str) -> None:
-        """Check that a proposer of this name exists. Those that ask models are not made here, but per
-        effect.
+        """Check that a proposer of this name exists. Those that ask models or start agents are not made
+        here, but per effect.
 
         Raises:
             agent_core.proposers.ProposerError: the name is unknown.
         """
         require_known_proposer(name)
-        if not is_llm_proposer(name):
+        if not is_built_per_effect(name):
             self.get_proposer(name)
 
     async def aclose(self) -> None:

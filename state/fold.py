@@ -15,6 +15,7 @@ from typing import Any
 
 from state import call_fold, session_fold
 from state.events import (
+    AgentEnded,
     BeamSelected,
     BudgetShort,
     BudgetWarned,
@@ -404,6 +405,7 @@ _HANDLERS: dict[type[Event], EventHandler] = {
     KernelTried: session_fold.apply_kernel_tried,
     ToolCallCompleted: session_fold.apply_tool_completed,
     SessionEnded: session_fold.apply_session_ended,
+    AgentEnded: session_fold.apply_agent_ended,
     PredictionStarted: _apply_effect_started,
     PlanStarted: _apply_effect_started,
     ExecutionStarted: _apply_effect_started,

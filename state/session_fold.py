@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from state.events import KernelTried, SessionEnded, SessionStarted, ToolCallCompleted, ToolCallStarted
+from state.events import (
+    AgentEnded,
+    KernelTried,
+    SessionEnded,
+    SessionStarted,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
 from state.model import SessionProgress, ToolStep, TriedKernel, round_seconds
 from state.run_state import IllegalEvent, OpenEffect, RunState, evolve, require_live
 
-_SessionEvent = SessionStarted | ToolCallStarted | KernelTried | ToolCallCompleted | SessionEnded
+_SessionEvent = AgentEnded | SessionStarted | ToolCallStarted | KernelTried | ToolCallCompleted | SessionEnded
 
 
 def apply_session_started(state: RunState, event: SessionStarted) -> RunState:
@@ -15,7 +22,7 @@ def apply_session_started(state: RunState, event: SessionStarted) -> RunState:
     effect = _require_effect(state, event)
     if effect.session is not None:
         raise IllegalEvent(f"{event.key}: a second session")
-    begun = SessionProgress(role=event.role, model=event.model, turns=event.turns)
+    begun = SessionProgress(role=event.role, model=event.model, turns=event.turns, by_agent=event.by_agent)
     return _with_session(state, event.key, effect, begun)
 
 
@@ -23,8 +30,7 @@ def apply_tool_started(state: RunState, event: ToolCallStarted) -> RunState:
     """Begin a tool call: the next one of an answered turn, or one that a crash cut off."""
     require_live(state, event)
     effect, session = _require_session(state, event)
-    turn = effect.calls[event.turn] if event.turn < len(effect.calls) else None
-    if turn is None or turn.answer is None or event.turn != len(effect.calls) - 1:
+    if not _may_call_tool(effect, session, event.turn):
         raise IllegalEvent(f"{event.key}: a tool call of turn {event.turn}, which has no answer or is over")
     done, last = session.steps, session.steps[-1] if session.steps else None
     if last is not None and last.result is None:
@@ -37,6 +43,22 @@ def apply_tool_started(state: RunState, event: ToolCallStarted) -> RunState:
     if last is not None and last.result is None:
         step = step.model_copy(update={"tried": last.tried})
     return _with_session(state, event.key, effect, session.model_copy(update={"steps": (*done, step)}))
+
+
+def _may_call_tool(effect: OpenEffect, session: SessionProgress, turn: int) -> bool:
+    """Return whether a tool call may belong to a turn: the last, answered one; an agent's calls are turns."""
+    if session.by_agent:
+        cut_off = bool(session.steps) and session.steps[-1].result is None
+        return turn == len(session.steps) - cut_off < session.turns
+    call = effect.calls[turn] if turn < len(effect.calls) else None
+    return call is not None and call.answer is not None and turn == len(effect.calls) - 1
+
+
+def apply_agent_ended(state: RunState, event: AgentEnded) -> RunState:
+    """Check that the effect is in flight; its outcome charges what the agent cost."""
+    require_live(state, event)
+    _require_effect(state, event)
+    return state
 
 
 def apply_kernel_tried(state: RunState, event: KernelTried) -> RunState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 
 import click
 
@@ -18,8 +19,9 @@ from state.home import require_directory
     "--port", type=click.IntRange(0, 65535), help="With --http; 0: any.  [default: 8378, or any free]"
 )
 @click.option("--agentd", "starts_agentd", is_flag=True, help="Start an agentd where a command needs one.")
+@click.option("--slot", type=click.Path(path_type=Path), help="Serve one plan of a run; agentd sets this.")
 @common_options
-def mcp(session: Session, port: int | None, *, http: bool, starts_agentd: bool) -> None:
+def mcp(session: Session, port: int | None, slot: Path | None, *, http: bool, starts_agentd: bool) -> None:
     """Serve the home to a coding agent, by the Model Context Protocol.
 
     On stdio the client starts this command. With --http it prints an address and a token; several clients
@@ -29,6 +31,11 @@ def mcp(session: Session, port: int | None, *, http: bool, starts_agentd: bool) 
     """
     if port is not None and not http:
         raise click.UsageError("--port goes with --http")
+    if slot is not None:
+        from agentctl.mcp.slot import serve_slot
+
+        asyncio.run(serve_slot(slot))
+        return
     require_directory(session.home)
     with suppress(KeyboardInterrupt):  # this is how a server is ended
         if http:

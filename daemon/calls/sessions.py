@@ -74,7 +74,13 @@ class DurableSession:
     """One effect's session; implements `SessionHost`, and `KernelLab` for the tools of the call under way."""
 
     def __init__(
-        self, run: str, key: EffectKey, *, calls: DurableCalls, event_log: EventLog, runner: EffectRunner
+        self,
+        run: str,
+        key: EffectKey,
+        *,
+        calls: DurableCalls | None,
+        event_log: EventLog,
+        runner: EffectRunner,
     ) -> None:
         self._run = run
         self._key = key
@@ -99,6 +105,7 @@ class DurableSession:
     @property
     def prompts(self) -> PromptSet:
         """The prompts of the run's round."""
+        assert self._calls is not None
         return self._calls.prompts
 
     def find_stop(self, turn: int, share: Amount) -> tuple[SessionEndReason, str] | None:
@@ -139,6 +146,7 @@ class DurableSession:
         self, role: str, fill: FillPrompt, tools: Sequence[ToolDefinition], dialogue: Sequence[DialogueStep]
     ) -> ModelTurn:
         """Return the next answer, bought or found in the log."""
+        assert self._calls is not None
         return await self._calls.converse(role, fill, tools, dialogue)
 
     async def end(self, reason: SessionEndReason, detail: str, submitted: str | None) -> None:
@@ -147,12 +155,13 @@ class DurableSession:
         if progress is None or progress.ended is not None:
             return
         effect = self._state().open[str(self._key)]
+        turns = len(progress.steps) if progress.by_agent else len(effect.calls)
         source = submitted.encode() if submitted is not None else None
         ended = SessionEnded(
             key=str(self._key),
             reason=reason,
             detail=detail,
-            turns=len(effect.calls),
+            turns=turns,
             submitted=digest_of(source) if source is not None else None,
         )
         await self._append(ended, blobs=(source,) if source is not None else ())
@@ -228,7 +237,7 @@ class DurableSession:
         state = self._state()
         data = source.encode()
         request = ExplanationRequest(
-            author=model_of(state, self._key) or "",
+            author=self._author(state),
             source=digest_of(data),
             problem=state.problem,
             size=state.config.size,
@@ -271,10 +280,13 @@ class DurableSession:
             state,
             self._key,
             digest_of(data),
-            model_of(state, self._key) or "",
+            self._author(state),
             level=Level.SLICES,
             parent=parent,
         )
+
+    def _author(self, state: RunState) -> str:
+        return model_of(state, self._key) or ""
 
     def _known_here(self, source: str) -> PastVerdict | None:
         """Return the verdict that the call under way has logged before a crash."""

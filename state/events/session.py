@@ -18,6 +18,8 @@ from state.model import (
     EvaluationHost,
     Key,
     SessionEndReason,
+    Usage,
+    is_empty,
 )
 
 
@@ -36,6 +38,8 @@ class SessionStarted(Event):
     model: str
     tools: tuple[str, ...]
     turns: int = Field(ge=1)
+    by_agent: bool = Field(default=False, exclude_if=is_empty)
+    """A coding agent works in it: each tool call is a turn, and `turns` are the most tool calls."""
 
     @property
     def once_key(self) -> str:
@@ -124,3 +128,28 @@ class SessionEnded(Event):
     @property
     def once_key(self) -> str:
         return f"{self.key}#session#end"
+
+
+class AgentEnded(Event):
+    """The process of a coding agent is over: how, what it wrote, and what it says that it cost.
+
+    `delivery` is that of its effect; one that a crash cut off has no such event. `transcript` is the blob of
+    its output, whose middle is left out if `cut`. `reason` is why it was ended, or `exited`. The costs are
+    charged with the effect's outcome.
+    """
+
+    family = "call"
+    type: Literal["AgentEnded"] = "AgentEnded"
+    key: Key
+    delivery: int = Field(ge=1)
+    reason: str
+    status: int | None = None
+    transcript: Digest
+    cut: bool = False
+    tool_calls: int = Field(default=0, ge=0)
+    seconds: float = Field(default=0.0, ge=0)
+    usage: Usage = Field(default_factory=Usage)
+
+    @property
+    def once_key(self) -> str:
+        return f"{self.key}#agent{self.delivery}"

@@ -98,6 +98,7 @@ from state.model.search import (
 )
 from state.model.sessions import SessionEndReason, SessionProgress, ToolStep, TriedKernel
 from state.model.settings import (
+    AgentConfig,
     ApprovalPoint,
     LlmConfig,
     Rebase,
@@ -119,6 +120,7 @@ __all__ = [
     "TRANSLATION_KEY",
     "TRUSTED_AUTHORS",
     "UNKNOWN_AUTHOR",
+    "AgentConfig",
     "Amount",
     "ApprovalPoint",
     "Attempt",

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from state.model.base import Digest, ErrorInfo, FrozenModel, PositiveMs
+from state.model.base import Digest, ErrorInfo, FrozenModel, PositiveMs, is_empty
 from state.model.judgement import Verdict
 
 
@@ -22,6 +22,7 @@ class SessionEndReason(StrEnum):
     BUDGET = "budget"
     DEADLINE = "deadline"
     MODEL = "model"
+    EXITED = "exited"
 
 
 class TriedKernel(FrozenModel):
@@ -49,13 +50,17 @@ class ToolStep(FrozenModel):
 
 
 class SessionProgress(FrozenModel):
-    """A session in flight: its role and model, and its tool calls in order. Turns are the effect's calls."""
+    """A session in flight: its role and model, and its tool calls in order. Turns are the effect's calls.
+
+    `by_agent`: a coding agent of its own works in it, so each tool call is a turn, and no call was bought.
+    """
 
     role: str
     model: str
     turns: int = Field(ge=1)
     steps: tuple[ToolStep, ...] = ()
     ended: SessionEndReason | None = None
+    by_agent: bool = Field(default=False, exclude_if=is_empty)
 
     @property
     def tried(self) -> tuple[TriedKernel, ...]:

@@ -119,6 +119,26 @@ RoleForm = Literal["question", "loop"]
 """How a model does a role: it answers one question, or works in a loop of turns with tools."""
 
 
+class AgentConfig(FrozenModel):
+    """The coding agent that the planner `agent` starts for each plan, and what it may use."""
+
+    command: tuple[str, ...] = Field(
+        default=(),
+        description="the program and its arguments; {task}, {mcp}, {scratch}, {python} are filled in",
+    )
+    variables: tuple[str, ...] = Field(
+        default=(), description="variables of agentd's environment that it gets, such as its key"
+    )
+    shown: tuple[str, ...] = Field(
+        default=(),
+        description="folders that it can read in its jail, besides the system's and this program's",
+    )
+    seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long it may work on one plan")
+    tool_calls: int = Field(
+        default=64, ge=1, le=1000, description="calls of tools that it may make for one plan"
+    )
+
+
 class LlmConfig(FrozenModel):
     """Which models are asked, how much at a time, and what they are shown."""
 
@@ -172,6 +192,11 @@ class LlmConfig(FrozenModel):
         default=_RECORDED_METRICS,
         description="profile counters that planners see, in a drawn order; unchanged: all of the target's",
     )
+
+
+def _is_default_agent(found: AgentConfig) -> bool:
+    """Whether nothing is set: left out then, it leaves the hashes of older logs as they are."""
+    return found == AgentConfig()
 
 
 ApprovalPoint = Literal["before_round", "new_best", "completion"]
@@ -232,13 +257,16 @@ class RunConfig(FrozenModel):
         default=(), description="where the run waits for `agentctl approve`"
     )
     llm: LlmConfig = Field(default_factory=LlmConfig)
+    agent: AgentConfig = Field(default_factory=AgentConfig, exclude_if=_is_default_agent)
     score: ScoreConfig = Field(default_factory=ScoreConfig)
     search: SearchConfig = Field(default_factory=SearchConfig)
 
     @model_validator(mode="after")
-    def _require_score_host(self) -> Self:
+    def _require_what_is_named(self) -> Self:
         if self.score.command and not self.hosts:
             raise ValueError("score.command is set, and hosts names no host to run it on")
+        if "agent" in self.planner and not self.agent.command:
+            raise ValueError("planner has agent, and agent.command does not say which program to start")
         return self
 
 

@@ -27,6 +27,13 @@ def test_what_changed_is_told_by_key():
     assert diff_configs(CONFIG, CONFIG) == {}
 
 
+def test_a_section_that_was_not_set_at_all_is_told_too():
+    found = apply_settings(CONFIG, {"agent.command": ["x"], "calibration": "mine"})
+    changed = {"run.agent.command": ([], ["x"]), "run.calibration": ("", "mine")}
+    assert diff_configs(CONFIG, found) == changed
+    assert diff_configs(found, CONFIG) == {key: (now, was) for key, (was, now) in changed.items()}
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

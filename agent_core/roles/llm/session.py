@@ -115,7 +115,7 @@ class Session:
         tool = TOOLS.get(call.name)
         past = self.host.find_past_call(turn, number)
         if past is not None:
-            self._restore(past)
+            restore_past_call(self.bench, past)
         if past is None or (tool is not None and tool.ends and past.code is None):
             outcome = await self._perform(turn, number, call, is_past=past is not None)
         else:
@@ -124,23 +124,10 @@ class Session:
         ending = self._find_ending(call, text if code is not None else None, outcome)
         return ToolResult(id=call.id, text=text, is_error=code is not None), ending
 
-    def _restore(self, past: PastCall) -> None:
-        for source in past.sources:
-            self.bench.add_version(source)
-        if past.judged is not None:
-            made = past.judged
-            version = self.bench.add_version(made.source)
-            self.bench.judged[version] = JudgedKernel(version, made.evaluation, made.cache_key)
-
     async def _perform(self, turn: int, number: int, call: ToolCall, *, is_past: bool) -> ToolOutcome:
         if is_past:  # a call that ended the session, in the log already
             return await call_tool(self.bench, call.name, call.arguments)
-        before = len(self.bench.versions)
-        await self.host.start_call(turn, number, call)
-        outcome = await call_tool(self.bench, call.name, call.arguments)
-        text, code = _describe(outcome, call)
-        made = PastCall(text, code, tuple(self.bench.versions[before:]))
-        await self.host.complete_call(turn, number, call, made)
+        outcome, _ = await run_tool(self.host, self.bench, turn, number, call)
         return outcome
 
     def _find_ending(
@@ -174,6 +161,29 @@ _LINE = re.compile(r"^line \d+: .*\n?", re.MULTILINE)
 def _sign_refusal(text: str) -> str:
     """Return what tells a refusal from others: the same error of another version, or line, is the same."""
     return _LINE.sub("", _VERSION.sub("v", text.partition("\n\nNext:")[0]))
+
+
+def restore_past_call(bench: Workbench, past: PastCall) -> None:
+    """Put the versions and the verdict of a call that is in the log on a workbench."""
+    for source in past.sources:
+        bench.add_version(source)
+    if past.judged is not None:
+        made = past.judged
+        version = bench.add_version(made.source)
+        bench.judged[version] = JudgedKernel(version, made.evaluation, made.cache_key)
+
+
+async def run_tool(
+    host: SessionHost, bench: Workbench, turn: int, number: int, call: ToolCall
+) -> tuple[ToolOutcome, PastCall]:
+    """Carry out a tool call, in the log before it runs and when it has answered; return what came of it."""
+    before = len(bench.versions)
+    await host.start_call(turn, number, call)
+    outcome = await call_tool(bench, call.name, call.arguments)
+    text, code = _describe(outcome, call)
+    made = PastCall(text, code, tuple(bench.versions[before:]))
+    await host.complete_call(turn, number, call, made)
+    return outcome, made
 
 
 def _end_by_tool(end: SessionEnd) -> _Ending:
@@ -235,11 +245,12 @@ async def implement_in_session(request: ImplementRequest, read: ReadBlob, host: 
         message = f"the session ended without a kernel that competes{detail}"
         raise RoleError(ErrorInfo(code=f"session_{ending.reason.value}", message=single_line(message, 1000)))
     note = submitted.title or single_line(request.plan.title, MOST_NOTE)
-    further = tuple(_make_answer(one, one.title or note) for one in ending.further)
-    return replace(_make_answer(submitted, note), further=further)
+    further = tuple(make_answer(one, one.title or note) for one in ending.further)
+    return replace(make_answer(submitted, note), further=further)
 
 
-def _make_answer(one: Submission, note: str) -> KernelAnswer:
+def make_answer(one: Submission, note: str) -> KernelAnswer:
+    """Return a submitted kernel as an executor's answer."""
     return KernelAnswer(one.source, note, technique=one.technique or None, speedup=one.speedup)
 
 

@@ -1,0 +1,5 @@
+"""Coding agents as proposers: a process for each plan, in its own folder, with tools for this plan alone.
+
+`proposer.py` runs one; open it first. `slot_tools.py` carries out its tool calls, each in the log, and serves
+them on a socket in its folder. `scratch.py` writes the folder, and builds the command line and its jail.
+"""
