@@ -129,8 +129,7 @@ async def serve_runs(
         state.errors.StateError: the log failed.
     """
     desk = RoleFactory(event_log, config) if desk is None else desk
-    runner = EffectRunner(event_log, workers, desk=desk, retry=_retry_policy(config))
-    runner.allow_weak_jail = config.allow_weak_jail
+    runner = _create_runner(event_log, workers, desk, config)
     supervisor = Supervisor(
         event_log,
         runner,
@@ -215,6 +214,14 @@ def _on_command_done(supervisor: Supervisor, focus: set[str] | None) -> Callable
         supervisor.touch(run)
 
     return touched
+
+
+def _create_runner(
+    event_log: EventLog, workers: Workers, desk: RoleFactory, config: DaemonConfig
+) -> EffectRunner:
+    runner = EffectRunner(event_log, workers, desk=desk, retry=_retry_policy(config))
+    runner.allow_weak_jail = config.allow_weak_jail
+    return runner
 
 
 def _on_config_change(

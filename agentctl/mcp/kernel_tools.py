@@ -62,14 +62,19 @@ class KernelTool:
         outcome = await call_tool(bench, self.tool.name, arguments)
         if isinstance(outcome.answer, ToolRefusal):
             fault = ServerFault.of_refusal(outcome.answer)
-            raise RefusedCall(fault.code, fault.message, fault.hint)
+            raise RefusedCall(fault.code, fault.message, _without_endings(fault.hint))
         shown = ToolOutcome(outcome.answer.model_copy(update={"next": ""}))
         return self.output(
             answer=outcome.answer,
             shown=render_outcome(shown, more=bool(said.get("more"))),
             latencies=tuple(_claims(bench, outcome)),
-            next=outcome.answer.next,
+            next=_without_endings(outcome.answer.next),
         )
+
+
+def _without_endings(advice: str) -> str:
+    """Return what would help next, without the tools that end a session: a server has none."""
+    return advice.replace("`submit`", "keep").replace(", or `give_up`", "")
 
 
 def _claims(bench: Workbench, outcome: ToolOutcome) -> Iterator[LatencyClaim]:

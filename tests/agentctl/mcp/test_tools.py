@@ -61,6 +61,7 @@ async def test_a_kernel_is_worked_on_with_every_tool(transport, home, tmp_path):
         )  # fmt: skip
         version = made["answer"]["version"]
         second = await call(client, "evaluate", **PLACE, source=version)
+        assert "keep it" in second["next"], "nothing is submitted here"
         assert second["latencies"][0]["of"] == version
         compared = await call(client, "compare", **PLACE, a="v0", b=version)
         assert {one["of"] for one in compared["latencies"]} == {"v0", version}
