@@ -93,7 +93,7 @@ def spending_section(found: ReportDocument) -> Html:
         content.append(html_table(head, rows, numbers=range(2, 7)))
         each = format_usd(found.figures["cost_per_improvement_usd"])
         content.append(element("p", f"A kept improvement cost {each}."))
-        if guessed := found.figures["calls"]["estimated_tokens"]:
+        if guessed := found.figures["calls"].get("estimated_tokens"):
             said = f"{guessed:,} of the tokens are estimates, as their endpoint counted none."
             content.append(element("p", said))
     return html_section("Cost and time", content)

@@ -180,12 +180,14 @@ def _call_figures(charges: Iterable[Charge]) -> Figures:
     """Return the results of attempts at answers, the tokens that they read and wrote, and their
     duration.
 
-    `estimated_tokens` are those in and out that the agent estimated, as an endpoint counted none.
+    `estimated_tokens` are those in and out that the agent estimated, as an endpoint counted none; without
+    any there is no such key, as in reports of before.
     `usable_percent` is the share of them whose answer became what it was asked for. `uncounted_tokens`
     were charged for attempts whose use is unknown; no other count includes them.
     """
     asked = [one for one in charges if one.outcome is not None]
     counted = [one.tokens for one in asked if one.tokens is not None]
+    guessed = sum(one.total for one in counted if one.estimated)
     took = [one.ms for one in asked if one.ms is not None]
     usable = sum(one.usable is True for one in asked)
     failed = Counter(one.outcome for one in asked if one.outcome not in (ANSWERED, LOST))
@@ -199,10 +201,10 @@ def _call_figures(charges: Iterable[Charge]) -> Figures:
         "input_tokens": sum(one.input for one in counted),
         "cached_tokens": sum(one.cached for one in counted),
         "output_tokens": sum(one.output for one in counted),
-        "estimated_tokens": sum(one.total for one in counted if one.estimated),
         "uncounted_tokens": sum(one.charged_tokens for one in asked if one.tokens is None),
         "total_ms": round(sum(took), 3),
         "median_ms": median(took) if took else None,
+        **({"estimated_tokens": guessed} if guessed else {}),
     }
 
 

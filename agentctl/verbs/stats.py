@@ -235,7 +235,7 @@ def _format_kernels(found: Figures) -> Iterator[str]:
 def _format_calls(calls: Figures) -> Iterator[str]:
     failed = ", ".join(f"{number} {kind}" for kind, number in calls["failed"].items())
     uncounted = f"; {calls['uncounted_tokens']} more charged" if calls["uncounted_tokens"] else ""
-    guessed = f" ({calls['estimated_tokens']} of all estimated)" if calls["estimated_tokens"] else ""
+    guessed = f" ({calls['estimated_tokens']} of all estimated)" if "estimated_tokens" in calls else ""
     yield f"  calls       {calls['made']}: {calls['answered']} answered, {calls['usable']} of these usable"
     yield f"  failed      {failed or 'none'}; {calls['lost']} lost"
     yield (

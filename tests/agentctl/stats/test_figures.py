@@ -217,7 +217,6 @@ def test_calls_are_counted_by_what_came_of_them():
         "input_tokens": 300,
         "cached_tokens": 120,
         "output_tokens": 30,
-        "estimated_tokens": 0,
         "uncounted_tokens": 500,
         "total_ms": 9300.0,
         "median_ms": 1050.0,
