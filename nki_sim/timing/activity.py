@@ -47,7 +47,11 @@ def shares_percent(timeline: Timeline, queues: Iterable[str], parts: int) -> lis
     span = span_ns(timeline)
     if span <= 0.0:
         return [0] * parts
-    begin_ns, end_ns = _merge_intervals(*_busy_intervals(timeline, tuple(queues)))
+    return busy_shares(*merge_intervals(*_busy_intervals(timeline, tuple(queues))), span, parts)
+
+
+def busy_shares(begin_ns: Floats, end_ns: Floats, span: float, parts: int) -> list[int]:
+    """Share of each of `parts` equal parts of `span` that disjoint, ordered intervals fill, 0 to 100."""
     edges = np.linspace(0.0, span, parts + 1)
     done = np.concatenate([[0.0], np.cumsum(end_ns - begin_ns)])
     number = np.searchsorted(begin_ns, edges, side="right")
@@ -57,8 +61,8 @@ def shares_percent(timeline: Timeline, queues: Iterable[str], parts: int) -> lis
     return [int(share) for share in np.where((busy > 0.0) & (percent == 0), 1, percent)]
 
 
-def _merge_intervals(start_ns: Floats, end_ns: Floats) -> tuple[Floats, Floats]:
-    """The union of some intervals as disjoint intervals, in order."""
+def merge_intervals(start_ns: Floats, end_ns: Floats) -> tuple[Floats, Floats]:
+    """Return the union of some intervals as disjoint intervals, in order."""
     order = np.argsort(start_ns, kind="stable")
     start, end = start_ns[order], np.maximum.accumulate(end_ns[order])
     first = np.ones(len(start), dtype=bool)

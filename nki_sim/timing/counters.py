@@ -198,7 +198,7 @@ def _engine_counters(program: Program, timeline: Timeline, rules: CountingConven
 
 def _rate_counters(found: Counters, target: Target, percent: float) -> Counters:
     """Rates and utilisations, computed from other counters."""
-    peak = 2 * target.matmul_contract_max * target.matmul_stationary_max * target.tensor_clock_ghz * 1e9
+    peak = peak_flops(target)
     hbm = target.hbm_bytes_per_ns * 1e9
     total_s, hardware = found["total_time"], found["hardware_flops"]
     useful = hardware - found["transpose_flops"]
@@ -214,6 +214,11 @@ def _rate_counters(found: Counters, target: Target, percent: float) -> Counters:
         made["mm_arithmetic_intensity"] = useful / moved
         made["mfu_inst_max_achievable_estimated_percent"] = percent * useful / moved / (peak / hbm)
     return made
+
+
+def peak_flops(target: Target) -> float:
+    """Return the tensor engine's rate of bf16 products, in operations per second."""
+    return 2 * target.matmul_contract_max * target.matmul_stationary_max * target.tensor_clock_ghz * 1e9
 
 
 def profile_summary(forecast: Forecast, convention: ConventionName = "explorer") -> dict[str, Counters]:

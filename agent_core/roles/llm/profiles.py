@@ -14,7 +14,7 @@ from agent_core.roles.llm.fitting import PromptItems
 from agent_core.roles.llm.quoting import fence_text, single_line
 
 NO_PROFILE = "(there is no profile of this kernel)"
-_BUSY, _METRIC, _LINE, _WAIT, _MEMORY, _SPILLED = range(6)
+_BUSY, _VAIN, _METRIC, _LINE, _WAIT, _MEMORY, _SPILLED = range(7)
 """Kinds of lines, most important first; the last kinds are dropped first."""
 
 
@@ -26,6 +26,7 @@ def render_profile(
         return PromptItems((), NO_PROFILE)
     kinds = (
         (_BUSY, _busy_lines(profile)),
+        (_VAIN, _inefficiency_lines(profile)),
         (_METRIC, _counter_lines(profile, metrics, draw)),
         (_LINE, _source_lines(profile, source)),
         (_WAIT, _wait_lines(profile)),
@@ -96,6 +97,16 @@ def _source_lines(profile: Mapping[str, Any], source: str) -> Iterator[str]:
             continue
         text = f": {single_line(rows[at - 1], 120)}" if at <= len(rows) else ""
         yield f"line {at}, {part['ms']:.4g} ms of the critical path, {part['op']}{text}"
+    for part in profile.get("busy_lines", ()):
+        at = part["line"]
+        text = f": {single_line(rows[at - 1], 120)}" if 0 < at <= len(rows) else ""
+        yield f"line {at} keeps {part['engine']} busy for {part['ms']:.4g} ms, mostly {part['op']}{text}"
+
+
+def _inefficiency_lines(profile: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the kernel does in vain."""
+    for one in profile.get("inefficiencies", ()):
+        yield f"in vain: {single_line(str(one['message']))}"
 
 
 def _wait_lines(profile: Mapping[str, Any]) -> Iterator[str]:

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
+import tempfile
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from nki_sim import targets
+from nki_sim.timing.counters import peak_flops
 from remote.errors import InfrastructureError
 from remote.evaluation_context import EvaluationContext, rejected_outcome, tracer_failure
 from remote.jail_backends import JailLimits
@@ -36,6 +42,7 @@ from remote.ssh.steps import (
     CompiledKernel,
     EvaluationSteps,
     KernelFailedError,
+    StepAnswer,
     StepEndedError,
     artefact_key,
     call_payload,
@@ -44,6 +51,14 @@ from remote.ssh.steps import (
 from seeds.problem_files import KERNEL_FILE
 from state.model import ErrorInfo, Verdict
 from targets.nki.hosts import profile_summary as summary
+from targets.nki.hosts.profile_tables import (
+    LoadedTensor,
+    ProfileTables,
+    can_read_tables,
+    is_table_file,
+    read_tables,
+)
+from targets.nki.inefficiencies import find_inefficiencies
 from targets.nki.judge.program import warn_implausible
 
 COMPILER_LIMITS = JailLimits(
@@ -56,6 +71,9 @@ SPREAD_RATIOS = {"trn1": 0.01, "trn2": 0.04}
 """The device's own spread, up to which a round of samples counts."""
 
 _REMEMBERED = 1024
+_TABLE_BYTES = 256 << 20
+_RELOADED = 1.5  # times, from which a tensor is named
+_log = logging.getLogger(__name__)
 _SUMMARY_BYTES = 16 << 20
 
 
@@ -213,10 +231,41 @@ class NeuronDevice:
             found = summary.parse_summary(text, str(answer.fields.get("tool")))
         except summary.SummaryError:
             return {}
+        tables = await _read_tables(steps, answer)
+        more = {**tables.fields, "inefficiencies": _inefficiencies(run, found.counters, tables.tensors)}
         return {
-            "profile": found.render_profile(run.request.target, base_ms=beside),
+            "profile": found.render_profile(run.request.target, base_ms=beside, more=more),
             "bottleneck": found.bottleneck,
         }
+
+
+async def _read_tables(steps: EvaluationSteps, answer: StepAnswer) -> ProfileTables:
+    """Return what the full profile's tables say; nothing if there are none, or nothing here to read them."""
+    files = {name: size for name, (_, size) in answer.result.files.items() if is_table_file(name)}
+    if not files or not can_read_tables() or sum(files.values()) > _TABLE_BYTES:
+        return ProfileTables({})
+    with tempfile.TemporaryDirectory(prefix="nki-agent-profile-") as folder:
+        for name, size in files.items():
+            (Path(folder) / name).write_bytes(await steps.fetch_file(answer, name, most=size))
+        try:
+            return await asyncio.to_thread(read_tables, Path(folder), KERNEL_FILE)
+        except summary.SummaryError as error:
+            _log.warning("%s: %s", steps.address, error)
+            return ProfileTables({})
+
+
+def _inefficiencies(
+    run: EvaluationContext, counters: Mapping[str, float], tensors: Sequence[LoadedTensor]
+) -> list[dict[str, Any]]:
+    """What the kernel does in vain, by its measured counters."""
+    spec = run.problem.spec
+    found = find_inefficiencies(
+        counters,
+        input_bytes=sum(item.nbytes(spec.dims(run.request.size)) for item in spec.inputs),
+        peak_flops=peak_flops(targets.load(run.request.target)),
+        reloaded=[f"{one.name} {one.repeats:.2g} times" for one in tensors if one.repeats >= _RELOADED],
+    )
+    return [item.to_json() for item in found]
 
 
 def _compiler_request(run: EvaluationContext) -> dict[str, Any]:

@@ -67,10 +67,13 @@ class ProfileSummary:
         busy = self.busy_ms
         return max(busy, key=lambda engine: busy[engine]) if busy else None
 
-    def render_profile(self, target: str, *, base_ms: float | None = None) -> str:
+    def render_profile(
+        self, target: str, *, base_ms: float | None = None, more: Mapping[str, Any] | None = None
+    ) -> str:
         """Return the profile for proposers and people: measured, not predicted.
 
-        `base_ms` is the time of the kernel that this one was made from, measured in turns with it.
+        `base_ms` is the time of the kernel that this one was made from, measured in turns with it; `more`
+        are fields that a full profile adds.
         """
         fields: dict[str, Any] = {
             "predicted": False,
@@ -80,6 +83,7 @@ class ProfileSummary:
             "bottleneck": self.bottleneck,
             "busy_ms": self.busy_ms,
         }
+        fields |= more or {}
         if base_ms is not None:
             fields["base_remeasured_ms"] = base_ms
         return canonical_json(fields).decode()

@@ -28,6 +28,8 @@ CORE_VARIABLE = "NEURON_RT_VISIBLE_CORES"
 PACKAGES = ("neuronx-cc", "nki", "nrtpy", "nkipy", "spike", "libneuronxla", "torch-neuronx", "jax-neuronx")
 TOOLS = ("/opt/aws/neuron/bin",)
 PROFILERS = ("neuron-explorer", "neuron-profile")
+TABLES = ("ActiveTime", "DmaPacketAggregated", "Instruction", "TensorInfo")
+"""The tables of a full profile that home reads (`targets.nki.hosts.profile_tables`)."""
 _TOOL_S = 900
 _DEVICES = Path("/sys/devices/virtual/neuron_device")  # one folder per device of the Neuron driver
 _SYSFS = "/sys/devices/virtual/neuron_device/neuron*/info/architecture/"
@@ -118,7 +120,7 @@ def open_device(task: StepTask, artefact: Path) -> LoadedKernel:
 
 
 def profile_kernel(task: StepTask, artefact: Path) -> tuple[str, str]:
-    """Return the profiler's name and its summary as printed.
+    """Return the profiler's name and its summary as printed; leave the full profile's tables in `out`.
 
     Raises:
         OSError: there is no profiler, or it failed.
@@ -134,7 +136,19 @@ def profile_kernel(task: StepTask, artefact: Path) -> tuple[str, str]:
     if not traces:
         raise FileNotFoundError("%s captured nothing" % tool)
     view = [tool, "view", "-n", str(neff), "-s", str(traces[-1]), "--output-format", "summary-json"]
-    return Path(tool).name, _run_tool(view, cwd=task.folder)
+    printed = _run_tool(view, cwd=task.folder)
+    if Path(tool).name == PROFILERS[0]:
+        _leave_tables([*view[:-1], "parquet", "--output-file", "tables"], task)
+    return Path(tool).name, printed
+
+
+def _leave_tables(view: Sequence[str], task: StepTask) -> None:
+    """Have the profiler write its tables, and leave those that home reads; older releases have none."""
+    with contextlib.suppress(OSError):
+        _run_tool(view, cwd=task.folder)
+        for path in sorted((task.folder / "tables").rglob("*.parquet")):
+            if path.name.partition(".")[0].partition("_")[0] in TABLES:
+                shutil.copyfile(path, task.out / path.name)
 
 
 def _parse_compiler_answer(answer: bytes) -> dict[str, Any]:
@@ -234,7 +248,11 @@ def _run_tool(command: Sequence[str], cwd: Path) -> str:
         done = subprocess.run(
             list(command),
             cwd=cwd,
-            env={**os.environ, neuron_runtime.LOGICAL_VARIABLE: str(neuron_runtime.LOGICAL_SIZE)},
+            env={
+                **os.environ,
+                neuron_runtime.LOGICAL_VARIABLE: str(neuron_runtime.LOGICAL_SIZE),
+                "NEURON_RT_ENABLE_DGE_NOTIFICATIONS": "1",  # else there are no tables of DMA
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TOOL_S,

@@ -20,6 +20,7 @@ from nki_sim.checks import program as checks
 from nki_sim.errors import InputError, IRError, KernelError, ScheduleError
 from nki_sim.program.ir import ArraySpec, Program
 from nki_sim.running.work import program_work
+from nki_sim.targets import Target
 from nki_sim.timing import counters, explain, uncertainty
 from nki_sim.timing.activity import shares_percent, span_ns
 from nki_sim.timing.forecast import Forecast, forecast_program, unknown_latency_error
@@ -33,6 +34,7 @@ from remote.judge.rejection import RejectedError, StageFailedError
 from seeds import ProblemSpec
 from state.model import Benchmark, ErrorInfo, FormulaIdentity, NumericalStability, Verdict, canonical_json
 from targets.nki.bounds import physical_bound, products_bound_ms
+from targets.nki.inefficiencies import find_inefficiencies
 from targets.nki.judge.declared_shapes import with_declared_shapes
 from targets.nki.judge.failures import reject_kernel_error
 from targets.nki.judge.identity.stage import IdentityFailedError, identify
@@ -118,7 +120,7 @@ class _Judgement:
                 **counters.profile_counters(predicted),
                 "dynamic_loops": predicted.timeline.dynamic_loops,
             }
-            profile = _make_profile(found, explanation, self.job.target, _busy_timeline(predicted.timeline))
+            profile = _make_profile(found, explanation, target, _busy_timeline(predicted.timeline))
         return self.make_outcome(
             Verdict.CORRECT,
             identity=identity,
@@ -340,12 +342,15 @@ def _busy_timeline(timeline: Timeline) -> dict[str, Any]:
 
 
 def _make_profile(
-    found: Mapping[str, Any], explanation: explain.Explanation, target: str, timeline: Mapping[str, Any]
+    found: Mapping[str, Any], explanation: explain.Explanation, target: Target, timeline: Mapping[str, Any]
 ) -> str:
     """The profile for proposers and people; times and counters are predicted."""
+    vain = find_inefficiencies(
+        found, input_bytes=found["inputs_and_weights_size_bytes"], peak_flops=counters.peak_flops(target)
+    )
     fields = {
         "predicted": True,
-        "target": target,
+        "target": target.name,
         "counters": dict(found),
         "bottleneck": explanation.bottleneck,
         "busy_ms": explanation.busy_ms,
@@ -362,6 +367,7 @@ def _make_profile(
             for use in explanation.occupancy
         },
         "spilled": [asdict(item) for item in explanation.spilled[:_MAX_PROFILE_LINES]],
+        "inefficiencies": [item.to_json() for item in vain],
         "timeline": timeline,
     }
     return canonical_json(fields).decode()

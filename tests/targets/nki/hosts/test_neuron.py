@@ -24,6 +24,7 @@ from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
 from tests.support.stand_in_sdk import make_python, make_runtime, make_tools
 from tests.support.sweeps import parametrize_sweep
+from tests.targets.nki.hosts.test_tables import write_table
 
 SDK = Path(__file__).parents[3] / "support" / "neuron_sdk"
 GOLDEN = Path(__file__).parent / "golden"
@@ -340,3 +341,42 @@ async def test_baremetal_compiles_legacy_kernels(tmp_path, judge, silu):
     assert 0.5 <= found.benchmark.latency_ms <= 0.501
     current = (await judge_on_device(evaluator, silu, kernel(silu))).evaluation
     assert (current.verdict, current.error.code) == (Verdict.COMPILE_ERROR, "no_compiler")
+
+
+# --- full profiles ---
+
+
+async def test_a_full_profile_says_when_engines_are_busy_and_for_which_line(
+    newer, newer_jobs, tmp_path, silu
+):
+    pytest.importorskip("duckdb")
+    tables = tmp_path / "their tables"
+    tables.mkdir()
+    write_table(
+        tables, "ActiveTime.parquet", "engine, start_ts, end_ts", "('vector', 0, 500), ('scalar', 400, 1000)"
+    )
+    columns = "engine, opcode, duration_ns, evt_wait_time_ns, nki_source_location"
+    write_table(
+        tables, "Instruction.parquet", columns, "('vector', 'TENSOR_TENSOR', 500, 100, 'kernel.py:9')"
+    )
+    write_table(tables, "Metadata.parquet", "profile_schema_version", "('12.0.1')")
+    newer_jobs._environment["NEURON_STAND_IN_TABLES"] = str(tables)
+    answer = await judge_on_device(newer, silu, kernel(silu))
+    profile = json.loads(answer.artefacts[answer.evaluation.profile])
+    assert not profile["predicted"]
+    assert profile["timeline"]["busy_percent"].keys() == {"vector", "scalar"}
+    assert profile["waits_ms"] == {"vector": {"semaphores": 1e-4}}
+    assert [one["line"] for one in profile["busy_lines"]] == [9]
+    assert {one["code"] for one in profile["inefficiencies"]} == {"redundant_dma"}
+
+
+@pytest.mark.slow
+async def test_a_damaged_full_profile_leaves_the_summary(newer, newer_jobs, tmp_path, silu):
+    tables = tmp_path / "their tables"
+    tables.mkdir()
+    (tables / "Instruction.parquet").write_bytes(b"PAR1 not really")
+    newer_jobs._environment["NEURON_STAND_IN_TABLES"] = str(tables)
+    answer = await judge_on_device(newer, silu, kernel(silu))
+    profile = json.loads(answer.artefacts[answer.evaluation.profile])
+    assert profile["bottleneck"] == "dma"
+    assert "timeline" not in profile

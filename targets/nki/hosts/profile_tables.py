@@ -1,0 +1,172 @@
+"""Reads the tables of a full profile: when engines are busy, what they wait for, and for which line.
+
+Neuron Explorer writes a profile as Parquet files, one or several for each table. Tables and fields: the
+profile schema reference in the Neuron documentation at 7.4.0 (SDK 2.31; that of 2.33 is 12.0.1 and was not at
+hand). A table or field that a release does not have leaves out what would be made of it. DuckDB reads the
+files; it is an optional dependency (`profiles`). Times are in nanoseconds in the tables, and in milliseconds
+here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nki_sim.timing.activity import busy_shares, merge_intervals
+from targets.nki.hosts.profile_summary import ENGINES, SummaryError
+from targets.nki.hostside.neuron import TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+
+PARTS = 160
+_MAX_LINES = 16
+_MAX_TENSORS = 64
+_FILE = re.compile(rf"({'|'.join(TABLES)})(_\d+)?\.parquet")
+
+
+def can_read_tables() -> bool:
+    """Return whether DuckDB is installed."""
+    return find_spec("duckdb") is not None
+
+
+def is_table_file(name: str) -> bool:
+    """Return whether a file of a profile is one of the tables that are read here."""
+    return _FILE.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTensor:
+    """A tensor of the kernel: its bytes, and how many times over they were loaded into SBUF."""
+
+    name: str
+    nbytes: int
+    repeats: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileTables:
+    """What the tables say: `fields` for the profile of people and proposers, `tensors` as loaded."""
+
+    fields: Mapping[str, Any]
+    tensors: Sequence[LoadedTensor] = ()
+
+
+def read_tables(folder: Path, kernel_file: str) -> ProfileTables:
+    """Read the tables in a folder; lines are those of `kernel_file`.
+
+    Raises:
+        SummaryError: DuckDB is not installed, or cannot read them.
+    """
+    if not can_read_tables():
+        raise SummaryError("full profiles are read with DuckDB: pip install 'nki-kernel-agent[profiles]'")
+    import duckdb
+
+    try:
+        with duckdb.connect(config={"threads": 2, "memory_limit": "2GB"}) as connection:
+            reader = _TableReader(connection, folder)
+            fields = {
+                "timeline": reader.read_timeline(),
+                "waits_ms": reader.read_waits(),
+                "busy_lines": reader.read_lines(kernel_file),
+            }
+            tensors = reader.read_tensors()
+    except duckdb.Error as error:
+        raise SummaryError(f"the profile's tables cannot be read: {str(error)[:500]}") from error
+    return ProfileTables({name: value for name, value in fields.items() if value}, tensors)
+
+
+class _TableReader:
+    """Queries the tables that are there; a query of a field that is not gives nothing."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+        self._connection = connection
+        self._columns: dict[str, set[str]] = {}
+        for table in TABLES:
+            files = [str(path) for path in sorted(folder.iterdir()) if _table_of(path.name) == table]
+            if files:
+                connection.read_parquet(files, union_by_name=True).create_view(table)
+                told = connection.execute(f"DESCRIBE {table}").fetchall()
+                self._columns[table] = {row[0] for row in told}
+
+    def _has(self, table: str, *columns: str) -> bool:
+        return self._columns.get(table, set()).issuperset(columns)
+
+    def _query(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(text, values).fetchall()
+
+    def read_timeline(self) -> dict[str, Any]:
+        """When each engine is busy, as shares of equal parts of the run."""
+        found = {}
+        if self._has("ActiveTime", "start_ts", "end_ts", "engine"):
+            for engine in ENGINES:
+                query = "SELECT start_ts, end_ts FROM ActiveTime WHERE lower(engine) = ?"
+                found[engine] = self._read_intervals(query, engine)
+        if self._has("DmaPacketAggregated", "start_ts", "end_ts"):
+            found["dma"] = self._read_intervals("SELECT start_ts, end_ts FROM DmaPacketAggregated")
+        found = {name: intervals for name, intervals in found.items() if len(intervals[0])}
+        if not found:
+            return {}
+        begin = min(start.min() for start, _ in found.values())
+        span = max(end.max() for _, end in found.values()) - begin
+        if span <= 0:
+            return {}
+        shares = {
+            name: busy_shares(*merge_intervals(start - begin, end - begin), span, PARTS)
+            for name, (start, end) in found.items()
+        }
+        return {"span_ms": span / 1e6, "busy_percent": shares}
+
+    def _read_intervals(self, query: str, *values: str) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.array(self._query(query, *values), dtype=np.float64).reshape(-1, 2)
+        return rows[:, 0], rows[:, 1]
+
+    def read_waits(self) -> dict[str, dict[str, float]]:
+        """How long each engine waits for semaphores."""
+        if not self._has("Instruction", "engine", "evt_wait_time_ns"):
+            return {}
+        rows = self._query(
+            "SELECT lower(engine), sum(evt_wait_time_ns) / 1e6 AS ms FROM Instruction "
+            "GROUP BY 1 HAVING sum(evt_wait_time_ns) > 0 ORDER BY ms DESC"
+        )
+        return {engine: {"semaphores": float(ms)} for engine, ms in rows if engine in ENGINES}
+
+    def read_lines(self, kernel_file: str) -> list[dict[str, Any]]:
+        """The lines of the kernel that keep engines busy longest; one instruction counts for one line."""
+        places = ("nki_source_location", "bir_debug_info_source_location")
+        there = [name for name in places if self._has("Instruction", name)]
+        if not there or not self._has("Instruction", "engine", "duration_ns", "opcode"):
+            return []
+        place = f"coalesce({', '.join(f'CAST({name} AS VARCHAR)' for name in there)})"
+        rows = self._query(
+            f"SELECT CAST(regexp_extract({place}, ?, 1) AS INTEGER) AS line, lower(engine), "  # noqa: S608
+            "sum(duration_ns) / 1e6 AS ms, mode(opcode) FROM Instruction "
+            f"WHERE regexp_matches({place}, ?) GROUP BY 1, 2 ORDER BY ms DESC, line LIMIT {_MAX_LINES}",
+            *[rf"\b{re.escape(kernel_file)}:(\d{{1,6}})"] * 2,
+        )
+        return [
+            {"line": line, "engine": str(engine)[:32], "ms": float(ms), "op": str(op)[:64]}
+            for line, engine, ms, op in rows
+        ]
+
+    def read_tensors(self) -> tuple[LoadedTensor, ...]:
+        """The tensors that were loaded into SBUF."""
+        wanted = ("variable_name", "size", "load_to_sbuf_repeat_factor")
+        if not self._has("TensorInfo", *wanted):
+            return ()
+        rows = self._query(
+            f"SELECT {', '.join(wanted)} FROM TensorInfo WHERE load_to_sbuf_repeat_factor > 0 "  # noqa: S608
+            f"AND size > 0 ORDER BY size * load_to_sbuf_repeat_factor DESC LIMIT {_MAX_TENSORS}"
+        )
+        return tuple(LoadedTensor(str(name)[:64], int(size), float(times)) for name, size, times in rows)
+
+
+def _table_of(name: str) -> str:
+    found = _FILE.fullmatch(name)
+    return found[1] if found else ""

@@ -1,0 +1,93 @@
+"""Names what a kernel does in vain, from the counters of a profile, predicted or measured alike.
+
+Four kinds are looked for: bytes read from HBM more than once, bytes spilled, transposes on the tensor engine,
+and a tensor engine that is busy below its rate. A share below its threshold is not worth a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+REDUNDANT_READS, SPILLS, TRANSPOSES, SLOW_PRODUCTS = (
+    "redundant_dma", "spill_traffic", "redundant_transposes", "tensor_engine_below_rate",
+)  # fmt: skip
+
+_LEAST_EXTRA = 0.10  # of the bytes read
+_LEAST_SPILL = 0.02  # of all traffic
+_LEAST_TRANSPOSES = 0.10  # of the tensor engine's work
+_LEAST_BUSY = 0.30  # of the run
+_MOST_RATE = 0.60  # of the peak rate
+_NAMED_TENSORS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Inefficiency:
+    """`percent` is the share that is in vain: of traffic, of the engine's work or of its busy time."""
+
+    code: str
+    percent: float
+    message: str
+
+    def to_json(self) -> dict[str, str | float]:
+        """Return it for a profile."""
+        return {"code": self.code, "percent": round(self.percent, 1), "message": self.message}
+
+
+def find_inefficiencies(
+    counters: Mapping[str, float], *, input_bytes: int, peak_flops: float, reloaded: Sequence[str] = ()
+) -> list[Inefficiency]:
+    """Return what a kernel does in vain, the largest share first.
+
+    `counters` have the profiler's names, in seconds and bytes; `input_bytes` is what must be read at least;
+    `peak_flops` is the tensor engine's rate of bf16 products, in operations per second, in which the adjusted
+    counters are given; `reloaded` says which tensors were loaded repeatedly, in words.
+    """
+    found = [
+        *_find_redundant_reads(counters, input_bytes, reloaded),
+        *_find_spills(counters),
+        *_find_transposes(counters),
+        *_find_slow_products(counters, peak_flops),
+    ]
+    return sorted(found, key=lambda one: -one.percent)
+
+
+def _find_redundant_reads(
+    counters: Mapping[str, float], input_bytes: int, reloaded: Sequence[str]
+) -> Iterator[Inefficiency]:
+    read = counters.get("hbm_read_bytes", 0.0) - counters.get("spill_reload_bytes", 0.0)
+    if read <= 0 or input_bytes <= 0 or 1 - input_bytes / read < _LEAST_EXTRA:
+        return
+    named = f" ({'; '.join(reloaded[:_NAMED_TENSORS])})" if reloaded else ""
+    text = f"reads {read / 1e6:.4g} MB from HBM, {read / input_bytes:.2f} times its inputs{named}"
+    yield Inefficiency(REDUNDANT_READS, 100 * (1 - input_bytes / read), text)
+
+
+def _find_spills(counters: Mapping[str, float]) -> Iterator[Inefficiency]:
+    spilled = counters.get("spill_save_bytes", 0.0) + counters.get("spill_reload_bytes", 0.0)
+    traffic = counters.get("hbm_read_bytes", 0.0) + counters.get("hbm_write_bytes", 0.0)
+    if spilled <= 0 or traffic <= 0 or spilled < _LEAST_SPILL * traffic:
+        return
+    share = min(1.0, spilled / traffic)
+    text = f"{spilled / 1e6:.4g} MB of the traffic to HBM are values that did not fit into SBUF"
+    yield Inefficiency(SPILLS, 100 * share, text)
+
+
+def _find_transposes(counters: Mapping[str, float]) -> Iterator[Inefficiency]:
+    work, transposes = counters.get("hardware_flops", 0.0), counters.get("transpose_flops", 0.0)
+    if work <= 0 or transposes < _LEAST_TRANSPOSES * work:
+        return
+    share = min(1.0, transposes / work)
+    text = f"{100 * share:.3g} % of the tensor engine's operations are transposes"
+    yield Inefficiency(TRANSPOSES, 100 * share, text)
+
+
+def _find_slow_products(counters: Mapping[str, float], peak_flops: float) -> Iterator[Inefficiency]:
+    work, busy_s = (counters.get(f, 0.0) for f in ("adjusted_hardware_flops", "tensor_engine_active_time"))
+    total_s = counters.get("total_time", 0.0)
+    if work <= 0 or peak_flops <= 0 or busy_s <= 0 or busy_s < _LEAST_BUSY * total_s:
+        return
+    rate = work / busy_s / peak_flops
+    if rate < _MOST_RATE:
+        text = f"while it is busy, the tensor engine works at {100 * rate:.3g} % of its rate"
+        yield Inefficiency(SLOW_PRODUCTS, 100 * (1 - rate), text)

@@ -1,0 +1,117 @@
+"""Full profiles: tables in Parquet, by the documented schema, made into what people and proposers read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from targets.nki.hosts import profile_tables
+from targets.nki.hosts.profile_summary import SummaryError
+
+duckdb = pytest.importorskip("duckdb")
+
+# One row each: (engine, start, end) in ns; DMA is busy from 0 to 1000, the tensor engine in the second half.
+ACTIVE = "('Tensor', 500, 800), ('tensor', 800, 1000), ('vector', 900, 1000), ('sync', 0, 1000)"
+PACKETS = "(0, 400), (300, 1000)"
+INSTRUCTIONS = """
+    ('tensor', 'MATMUL', 300, 40, '[kernel.py:12, other.py:3]', NULL),
+    ('tensor', 'MATMUL', 100, 0, '[kernel.py:12]', NULL),
+    ('tensor', 'LDWEIGHTS', 50, 10, NULL, 'file:/tmp/kernel.py:12'),
+    ('vector', 'TENSOR_TENSOR', 90, 700, 'kernel.py:20', 'kernel.py:1'),
+    ('vector', 'TENSOR_TENSOR', 10, NULL, 'library.py:20', NULL),
+    ('sync', 'EVENT_SEMAPHORE', 10, 5000, NULL, NULL)
+"""
+TENSORS = (
+    "('x', 'IN', 1000, 1.0), ('w', 'WEIGHT', 4000, 4.0), ('out', 'OUT', 1000, 0.0), (NULL, 'IN', 0, NULL)"
+)
+
+
+def write_table(folder: Path, name: str, columns: str, rows: str) -> None:
+    duckdb.sql(f"COPY (SELECT * FROM (VALUES {rows}) AS t({columns})) TO '{folder / name}' (FORMAT parquet)")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "tables"
+    place.mkdir()
+    write_table(place, "ActiveTime.parquet", "engine, start_ts, end_ts", ACTIVE)
+    write_table(
+        place, "DmaPacketAggregated_0.parquet", "start_ts, end_ts", PACKETS.split(", (", maxsplit=1)[0]
+    )
+    write_table(place, "DmaPacketAggregated_1.parquet", "start_ts, end_ts", "(300, 1000)")
+    columns = (
+        "engine, opcode, duration_ns, evt_wait_time_ns, nki_source_location, bir_debug_info_source_location"
+    )
+    write_table(place, "Instruction.parquet", columns, INSTRUCTIONS)
+    columns = "variable_name, type, size, load_to_sbuf_repeat_factor"
+    write_table(place, "TensorInfo.parquet", columns, TENSORS)
+    (place / "Metadata.parquet").write_bytes(b"not read")
+    return place
+
+
+def test_engines_waits_lines_and_tensors(folder):
+    found = profile_tables.read_tables(folder, "kernel.py")
+    timeline = found.fields["timeline"]
+    assert timeline["span_ms"] == pytest.approx(1e-3)
+    busy = timeline["busy_percent"]
+    assert busy.keys() == {"tensor", "vector", "dma"}
+    assert all(len(parts) == profile_tables.PARTS for parts in busy.values())
+    assert set(busy["dma"]) == {100}
+    half = profile_tables.PARTS // 2
+    assert (set(busy["tensor"][:half]), set(busy["tensor"][half:])) == ({0}, {100})
+    assert sum(busy["vector"]) == pytest.approx(100 * profile_tables.PARTS / 10)
+    assert found.fields["waits_ms"] == {
+        "vector": {"semaphores": pytest.approx(7e-4)},
+        "tensor": {"semaphores": pytest.approx(5e-5)},
+    }
+    assert [(one["line"], one["engine"], one["op"]) for one in found.fields["busy_lines"]] == [
+        (12, "tensor", "MATMUL"),
+        (20, "vector", "TENSOR_TENSOR"),
+    ]
+    assert found.fields["busy_lines"][0]["ms"] == pytest.approx(4.5e-4)
+    assert [(one.name, one.nbytes, one.repeats) for one in found.tensors] == [
+        ("w", 4000, 4.0),
+        ("x", 1000, 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("ActiveTime.parquet", None), ("Instruction.parquet", "waits_ms"), ("TensorInfo.parquet", None)],
+)
+def test_a_table_that_a_release_lacks_leaves_out_what_it_says(folder, name, field):
+    (folder / name).unlink()
+    found = profile_tables.read_tables(folder, "kernel.py")
+    assert field not in found.fields
+    assert "timeline" in found.fields  # of DMA at least
+
+
+def test_a_column_that_a_release_lacks_leaves_out_what_it_says(folder):
+    write_table(folder, "Instruction.parquet", "engine, opcode", "('tensor', 'MATMUL')")
+    write_table(folder, "TensorInfo.parquet", "variable_name", "('x')")
+    found = profile_tables.read_tables(folder, "kernel.py")
+    assert found.fields.keys() == {"timeline"}
+    assert found.tensors == ()
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1" + bytes(100) + b"PAR1", b"hello"])
+def test_a_damaged_table_is_an_error_that_says_so(folder, damage):
+    (folder / "Instruction.parquet").write_bytes(damage)
+    with pytest.raises(SummaryError, match="cannot be read"):
+        profile_tables.read_tables(folder, "kernel.py")
+
+
+def test_without_tables_there_is_nothing(tmp_path):
+    assert profile_tables.read_tables(tmp_path, "kernel.py").fields == {}
+
+
+def test_what_is_made_is_json(folder):
+    json.dumps(dict(profile_tables.read_tables(folder, "kernel.py").fields))
+
+
+def test_only_its_own_files_are_tables():
+    assert profile_tables.is_table_file("Instruction_12.parquet")
+    assert not profile_tables.is_table_file("../Instruction.parquet")
+    assert not profile_tables.is_table_file("Instruction.parquet.sh")

@@ -1,0 +1,69 @@
+"""What a kernel does in vain is named from its counters, whoever counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from targets.nki import inefficiencies as vain
+
+LEAN = {
+    "total_time": 1e-3,
+    "hbm_read_bytes": 1e6,
+    "hbm_write_bytes": 1e6,
+    "spill_save_bytes": 0.0,
+    "spill_reload_bytes": 0.0,
+    "hardware_flops": 9e10,
+    "adjusted_hardware_flops": 9e10,
+    "transpose_flops": 0.0,
+    "tensor_engine_active_time": 1e-3,
+}
+
+
+def find(**changed: float) -> list[vain.Inefficiency]:
+    return vain.find_inefficiencies({**LEAN, **changed}, input_bytes=1_000_000, peak_flops=1e14)
+
+
+def test_a_lean_kernel_does_nothing_in_vain():
+    assert find() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "percent", "said"),
+    [
+        ({"hbm_read_bytes": 4e6}, vain.REDUNDANT_READS, 75.0, "4.00 times its inputs"),
+        ({"spill_save_bytes": 1e6, "spill_reload_bytes": 0.0}, vain.SPILLS, 50.0, "1 MB of the traffic"),
+        ({"transpose_flops": 4.5e10}, vain.TRANSPOSES, 50.0, "50 %"),
+        ({"adjusted_hardware_flops": 2.5e10}, vain.SLOW_PRODUCTS, 75.0, "25 % of its rate"),
+    ],
+)
+def test_each_kind_is_named_with_its_share(changed, code, percent, said):
+    (found,) = find(**changed)
+    assert (found.code, found.percent) == (code, pytest.approx(percent))
+    assert said in found.message
+    assert found.to_json() == {"code": code, "percent": percent, "message": found.message}
+
+
+def test_values_read_back_are_spills_and_no_redundant_reads():
+    found = find(hbm_read_bytes=3e6, spill_reload_bytes=2e6, spill_save_bytes=2e6, hbm_write_bytes=3e6)
+    assert [one.code for one in found] == [vain.SPILLS]
+
+
+def test_the_largest_share_comes_first():
+    found = find(hbm_read_bytes=2e6, adjusted_hardware_flops=1e10)
+    assert [one.code for one in found] == [vain.SLOW_PRODUCTS, vain.REDUNDANT_READS]
+
+
+def test_reloaded_tensors_are_named():
+    (found,) = vain.find_inefficiencies(
+        {**LEAN, "hbm_read_bytes": 4e6}, input_bytes=1_000_000, peak_flops=1e14, reloaded=["w 4 times"]
+    )
+    assert "w 4 times" in found.message
+
+
+@pytest.mark.parametrize("counters", [{}, {"total_time": 1.0}, dict.fromkeys(LEAN, 0.0)])
+def test_counters_that_are_not_there_say_nothing(counters):
+    assert vain.find_inefficiencies(counters, input_bytes=1, peak_flops=1e14) == []
+
+
+def test_an_idle_tensor_engine_is_not_called_slow():
+    assert find(adjusted_hardware_flops=1e8, tensor_engine_active_time=1e-5) == []
