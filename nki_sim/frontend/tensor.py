@@ -8,9 +8,10 @@ from typing import Any, NoReturn, Self
 
 from nki_sim.dtypes import DTYPES, nki_dtype_name
 from nki_sim.forms import Dims, reach_below
-from nki_sim.frontend.context import read_values
+from nki_sim.frontend.context import current_recorder, read_values
 from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major_dims
 from nki_sim.frontend.views import Lookup, View
+from nki_sim.operators import OPERATORS
 
 __all__ = [
     "DynamicSlice",
@@ -76,13 +77,19 @@ class Tensor(View):
             fail("no_values", f"the values of {self.name} are not known here", "run the kernel eagerly")
         return found
 
-    # -- what is refused -------------------------------------------------------------------------
+    def __setitem__(self, key: object, value: object) -> None:
+        """Copy a tile to this part, by DMA if either is in HBM; ran on Trainium 2 with NKI 0.6."""
+        if not isinstance(value, Tensor):
+            fail(
+                "cannot_assign_to_index", f"{self.name}[...] = {type(value).__name__} is not supported",
+                "assign a tile, or write with an instruction: nisa.memset(dst=..., value=...)",
+            )  # fmt: skip
+        part = self[key]
+        by_dma = "hbm" in part.buffer or "hbm" in value.buffer
+        operator = OPERATORS["dma_copy" if by_dma else "tensor_copy"]
+        current_recorder().emit(operator, {"dst": part, "src": value})
 
-    def __setitem__(self, key: object, value: object) -> NoReturn:
-        fail(
-            "cannot_assign_to_index", f"{self.name}[...] = ... is not supported",
-            "write with an instruction: nisa.tensor_copy(dst=..., src=...)",
-        )  # fmt: skip
+    # -- what is refused -------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
         """A tensor is true: `if bias:` asks whether an optional one was given, as in compiled kernels."""

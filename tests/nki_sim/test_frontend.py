@@ -424,3 +424,52 @@ def kernel(x, scale=None, bias=None):
 """
     program = tracing(text, X, X)
     assert [program.site(number).name for number in program.tensors.tolist()] == ["out", "scale"]
+
+
+@pytest.mark.parametrize("space", ["sbuf", "psum"])
+def test_a_tile_that_is_assigned_is_copied(tracing: Any, space: str) -> None:
+    """As the instructions that a user would write: by DMA to and from HBM, by an engine within the chip."""
+    text = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    t = nl.ndarray((128, 512), nl.float32, nl.SPACE)
+    u = nl.ndarray((128, 512), nl.float32, nl.sbuf)
+    v = nl.ndarray((128, 512), nl.float32, nl.sbuf)
+    nisa.memset(t, 0.0)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    WRITES
+    return out
+""".replace("SPACE", space)
+    assigned = ["u[...] = x", "v[:, 0:512] = u", "v[0:64, :] = t[64:128, :]", "out[0:128, 0:512] = v"]
+    written = [
+        "nisa.dma_copy(u, x)",
+        "nisa.tensor_copy(v, u)",
+        "nisa.tensor_copy(v[0:64, :], t[64:128, :])",
+        "nisa.dma_copy(out, v)",
+    ]
+    one, other = (tracing(text.replace("WRITES", "\n    ".join(lines)), X) for lines in (assigned, written))
+    assert [form.op for form in one.forms] == [form.op for form in other.forms]
+    assert len(one.forms) >= 4
+    assert one.form_ids.tolist() == other.form_ids.tolist()
+
+
+@pytest.mark.parametrize("line", ["out[...] = 1.0", "out[...] = None", "out[0:64] = x"])
+def test_only_a_tile_of_the_same_shape_can_be_assigned(tracing: Any, line: str) -> None:
+    text = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    LINE
+    return out
+"""
+    with pytest.raises(KernelError) as caught:
+        tracing(text.replace("LINE", line), X)
+    assert caught.value.code in {"cannot_assign_to_index", "shape_mismatch", "dma_shape", "element_count"}
