@@ -18,6 +18,15 @@ from nki_sim.frontend.declare import (
     zeros,
     zeros_like,
 )
+from nki_sim.frontend.grids import (
+    NkiBlockGrid,
+    NkiGrid,
+    NkiTileGrid,
+    alloc_blocks,
+    alloc_tiles,
+    blocks,
+    tiles,
+)
 from nki_sim.frontend.loops import (
     affine_range,
     dynamic_range,
@@ -38,10 +47,11 @@ from nki_sim.frontend.types import NKIObject
 from nki_sim.functions import ALIASES, FUNCTIONS, TRN3
 
 __all__ = [
-    "DType", "MemoryRegion", "NKIObject", "NkiTensor", "affine_range", "broadcast_to", "device_print", "ds",
+    "DType", "MemoryRegion", "NKIObject", "NkiBlockGrid", "NkiGrid", "NkiTensor", "NkiTileGrid",
+    "affine_range", "alloc_blocks", "alloc_tiles", "blocks", "broadcast_to", "device_print", "ds",
     "dynamic_range", "empty_like", "expand_dims", "fori_loop", "full", "is_hbm", "is_on_chip", "is_psum",
     "is_sbuf", "ndarray", "no_reorder", "num_programs", "ones", "program_id", "program_ndim",
-    "sequential_range", "shared_constant", "shared_identity_matrix", "static_range", "tile_size",
+    "sequential_range", "shared_constant", "shared_identity_matrix", "static_range", "tile_size", "tiles",
     "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip
 
@@ -112,13 +122,10 @@ _FUNCTIONS = {
 globals().update(_FUNCTIONS)
 globals().update(DTYPES)
 
-_GRIDS = "take slices of a tensor, tile by tile"
 _namespace = Namespace(
     "nl",
     (*_FUNCTIONS, *DTYPES, *MemoryRegion, *__all__),
-    dict.fromkeys(
-        ("NkiBlockGrid", "NkiGrid", "NkiTileGrid", "alloc_blocks", "alloc_tiles", "blocks", "tiles"), _GRIDS
-    ),
+    {},
 )
 
 

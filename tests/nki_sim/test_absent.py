@@ -80,7 +80,7 @@ def test_kernels_are_refused_by_name(namespace: str, body: str, code: str, text:
 
 @pytest.mark.parametrize(
     "body",
-    ["nl.tiles(x, tile_shape=(4, 4))", "nl.prelu(x)", "nki.profile(x)", "nki.collectives.all_reduce([x])",
+    ["nl.prelu(x)", "nki.profile(x)", "nki.collectives.all_reduce([x])",
      "nki.compiler.no_reorder()"],
 )  # fmt: skip
 def test_what_the_documents_list_is_refused_as_such(body: str) -> None:

@@ -84,7 +84,7 @@ class Tile(Tensor):
             )  # fmt: skip
         return self[tuple(slice(*span) for span in boxes[0])]
 
-    def __setitem__(self, key: Any, value: Any) -> None:  # type: ignore[override]
+    def __setitem__(self, key: Any, value: Any) -> None:
         unshared = sys.getrefcount(value) <= ASSIGNED
         assign_value(self[key], value, unshared=unshared)
 
