@@ -54,7 +54,7 @@ _JAILS = {
 def run_checks(
     home: Path, env: Mapping[str, str], home_words: tuple[str, ...], *, target: str | None = None
 ) -> Iterator[Check]:
-    """Yield the checks of a home, one by one as they are made; of `target` too, if that is a folder."""
+    """Yield the checks of a home, one by one as they are made; of `target` too."""
     at = " ".join(("", *home_words))
     yield _check_python()
     yield _check_packages()
@@ -67,7 +67,7 @@ def run_checks(
     yield from _check_configuration(home, env, at)
     yield _check_jail()
     yield _check_device()
-    yield from _check_folder(home, env, target)
+    yield from _check_target(home, env, target)
     yield from _check_hosts(home, env, at)
     yield from _check_ray(home, env)
     yield _check_service(home)
@@ -273,21 +273,29 @@ def _check_device() -> Check:
     return Check("device", GOOD, "; ".join(one.describe_toolchain() for one in load_families()))
 
 
-def _check_folder(home: Path, env: Mapping[str, str], target: str | None) -> Iterator[Check]:
-    """Yield the state of a target that is a folder: the given one, or that of the configuration."""
+def _check_target(home: Path, env: Mapping[str, str], target: str | None) -> Iterator[Check]:
+    """Yield what a target checks, the given one or that of the configuration, and its state if it is a
+    folder.
+    """
     from daemon.config import load_config
-    from targets.base import UnknownTargetError
+    from targets.base import UnknownTargetError, import_part
     from targets.registry import is_folder, load_target
 
     try:
         name = target or load_config(home, env).config.run.target
     except DaemonError:  # other checks report it
         return
-    if is_folder(name):
-        try:
-            yield Check("target", GOOD, load_target(name).describe_toolchain())
-        except UnknownTargetError as error:
+    try:
+        found = load_target(name)
+        if is_folder(name):
+            yield Check("target", GOOD, found.describe_toolchain())
+    except UnknownTargetError as error:
+        if is_folder(name):
             yield Check("target", BAD, str(error), "docs/own-targets.md says what its files hold")
+        return
+    if (part := found.parts.device_checks) is not None:
+        for one in import_part(part)():
+            yield Check(one.name, LOOK if one.remedy else GOOD, one.found, one.remedy)
 
 
 def _check_hosts(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]:

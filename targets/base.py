@@ -12,6 +12,7 @@ one room, are named by module (`"package.module:attribute"`); the room that need
 - `tuner`, imported by `agentctl tune`: a module with the names in `targets.nki.knobs.tuner`.
 - `machine_rates`, imported by `agentctl calibrate` for a target that is this machine: measures what it can do
   and keeps that; `async () -> Mapping[str, float | str]`, the rates by name with units.
+- `device_checks`, imported by `agentctl doctor`: `() -> Iterable[DeviceCheck]`.
 - `calibrator`, imported by `agentctl calibrate`: a module with the names in
   `targets.nki.calibration.calibrator`.
 - `translator`, imported by `agentctl translate`: a module with the names in
@@ -150,6 +151,15 @@ class ProfileVocabulary:
     def part_title(self, part: str) -> str:
         """Return what people call a part of the device; its name if it is not known."""
         return next((share.title for share in self.shares if share.part == part), part)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCheck:
+    """What `agentctl doctor` says of a target's device; with a remedy, it is worth a look."""
+
+    name: str
+    found: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,6 +388,7 @@ class Parts:
     translator: str | None = None
     calibrator: str | None = None
     machine_rates: str | None = None
+    device_checks: str | None = None
     judge: str | None = None
     tools: ToolParts = field(default_factory=ToolParts)
     measures_in_turns: bool = False

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from remote.evaluation_context import (
@@ -55,11 +55,14 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class MeasuredKernel:
-    """Times of a kernel in ns: its own, and its ratio to its parent if the two ran in turns."""
+    """Times of a kernel in ns: its own, and its ratio to its parent if the two ran in turns. `counters` are
+    what hardware counters say of one call.
+    """
 
     time_ns: Interval
     ratio: Interval | None
     samples: int
+    counters: Mapping[str, float] = field(default_factory=dict)
 
 
 class UnsteadyError(Exception):
@@ -149,6 +152,7 @@ class CpuEvaluator(OutputEvaluator):
             threads=built.threads,
             rates=rates,
             instruction_ns=self._device.instruction_ns,
+            counted=found.counters,
         )
         bound_ms = load_target(run.request.target).tight_bound_ms(work) / built.threads
         warnings: tuple[ErrorInfo, ...] = ()
@@ -203,8 +207,8 @@ class CpuEvaluator(OutputEvaluator):
         found = await self._runner.time(kernels, run, sets=list(kept), task=self._task)
         if isinstance(found, KernelFault):
             return found.outcome("benchmark")
-        samples, outputs = found
-        for name, given in outputs.items():
+        samples = found.samples
+        for name, given in found.outputs.items():
             if not await asyncio.to_thread(have_same_outputs, run, kept[name], given):
                 text = f"outputs of a timed call are not those of an untimed one ({describe_set(name)})"
                 return rejected_outcome(Verdict.INCORRECT, "benchmark", "wrong_while_timed", text)
@@ -219,7 +223,7 @@ class CpuEvaluator(OutputEvaluator):
                 f"the machine's load is {os.getloadavg()[0]:.1f}"
             )
             raise UnsteadyError(text)
-        return MeasuredKernel(own, ratio, len(samples[0]))
+        return MeasuredKernel(own, ratio, len(samples[0]), found.counters)
 
 
 def make_benchmark(found: MeasuredKernel, base_ms: float | None, *, predicted: bool = False) -> Benchmark:

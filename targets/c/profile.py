@@ -4,6 +4,7 @@ nearest."""
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from seeds.spec import ProblemWork
 from state.model import canonical_json
@@ -28,10 +29,12 @@ def describe_run(
     threads: int,
     rates: CpuRates,
     instruction_ns: float | None = None,
+    counted: Mapping[str, float] | None = None,
 ) -> tuple[str, str]:
     """Return the text of the profile, and what bounds the kernel: memory, compute or neither (`latency`).
 
-    With `instruction_ns` the time is predicted from a count of instructions.
+    With `instruction_ns` the time is predicted from a count of instructions. `counted` is what hardware
+    counters say of one call.
     """
     memory_ns, compute_ns = bounds_ns(work, rates, threads=threads)
     memory, compute = 100 * memory_ns / time_ns.middle, 100 * compute_ns / time_ns.middle
@@ -46,6 +49,9 @@ def describe_run(
         "threads": threads,
         "load": os.getloadavg()[0],
     }
+    counters |= counted or {}
+    if counted and counted.get("cycles") and "instructions" in counted:
+        counters["instructions_per_cycle"] = counted["instructions"] / counted["cycles"]
     if instruction_ns is not None:
         counters["instructions"] = time_ns.middle / instruction_ns
     fields = {

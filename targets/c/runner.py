@@ -7,7 +7,7 @@ import json
 import mmap
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from seeds.inputs import dtype_of
 from state.model import ErrorInfo, Verdict
 from targets.c.compiler import BuiltKernel
 from targets.c.foreign_runner import ForeignRunner
+from targets.c.hardware_counters import lend_counters
 
 CALL_S = 60.0
 """Seconds after which one call of a kernel counts as endless."""
@@ -87,6 +88,17 @@ class ComputedOutputs:
     shown: dict[OutputPiece, bytes] = field(default_factory=dict)
     kept: dict[str, list[bytes]] = field(default_factory=dict)
     fault: KernelFault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCalls:
+    """Times in ns (or counts) of each kernel, and of the first one: outputs by set, and hardware counters of
+    one call where they are allowed.
+    """
+
+    samples: Sequence[Sequence[int]]
+    outputs: Mapping[str, Sequence[bytes]]
+    counters: Mapping[str, float]
 
 
 class ArrayFiles:
@@ -224,8 +236,8 @@ class KernelRunner:
         *,
         sets: Sequence[str],
         task: TimingTask,
-    ) -> tuple[list[list[int]], dict[str, list[bytes]]] | KernelFault:
-        """Time kernels in turns; return the times in ns (or counts) of each, and outputs of the first by set.
+    ) -> TimedCalls | KernelFault:
+        """Time kernels in turns.
 
         Raises:
             InfrastructureError: the jail failed.
@@ -241,7 +253,10 @@ class KernelRunner:
                 "tolerance": _TWO_ERRORS * run.problem.spec.rel_l2,
             }  # fmt: skip
             used = [fd for files in (*pool, *(check["outputs"] for check in checks)) for fd in files]  # type: ignore[attr-defined]
-            told = await self._run(kernels, arrays, run, {"time": told_task}, used)
+            with lend_counters() if self._foreign is None else nullcontext() as counters:
+                lent = [] if counters is None else [counters]
+                request = {"time": told_task, "counters": counters}
+                told = await self._run(kernels, arrays, run, request, [*used, *lent])
             fault = _read_fault(told)
             if fault is not None:
                 return fault
@@ -249,7 +264,7 @@ class KernelRunner:
                 sets[number]: [_read_all(fd) for fd in checks[number]["outputs"]]
                 for number in told["checked"]
             }
-            return told["samples"], outputs
+            return TimedCalls(told["samples"], outputs, told["counters"])
         finally:
             arrays.close()
 
@@ -274,6 +289,7 @@ class KernelRunner:
             "cores": choose_cores(max(threads)),
             "deadline_s": CALL_S,
             "runner": started.request() if started else None,
+            "counters": None,
             **task,
         }
         folders = [*(kernel.folder for kernel in kernels), *(started.folders if started else ())]

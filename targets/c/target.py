@@ -35,6 +35,10 @@ PROFILE = ProfileVocabulary(
         "gflops_percent",
         "threads",
         "load",
+        "cycles",
+        "instructions",
+        "instructions_per_cycle",
+        "cache_misses",
     ),
     shares=(
         ProfileShare("memory", "Memory bandwidth", "bandwidth_percent", is_time=False),
@@ -44,6 +48,9 @@ PROFILE = ProfileVocabulary(
         "bandwidth_percent": "the least bytes over the time, of one core's measured bandwidth",
         "gflops_percent": "the least operations over the time, of the cores' measured rate",
         "load": "the machine's load while it was measured",
+        "cycles": "of one call in user space, where the machine allows hardware counters",
+        "instructions": "of one call in user space, where the machine allows hardware counters",
+        "cache_misses": "of the last level in one call, where the machine allows hardware counters",
     },
     memory="main memory",
 )
@@ -55,6 +62,7 @@ PARTS = Parts(
     prompt_files="targets.c.machine:render_prompt_files",
     judge="targets.c.judge:OutputJudge",
     machine_rates="targets.c.calibration:calibrate_machine",
+    device_checks="targets.c.hardware_counters:check_counters",
     measures_in_turns=True,
 )
 

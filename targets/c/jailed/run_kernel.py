@@ -5,7 +5,8 @@ Large data comes and goes by files that the jail inherits. The request: `librari
 one to compare it with if it is timed), `threads` of each, `scalars`, `inputs` and `outputs` (bytes of each
 array), `cores` of the kernels, `deadline_s` of one call, `runner` (null, or the `command` that starts the
 program that calls a kernel of another machine, and the word `counter` in it that stands for the descriptor of
-the count), and either `compare` or `time`:
+the count), `counters` (null, or the descriptor of the socket where counters of a process are asked for), and
+either `compare` or `time`:
 
 - `compare`: `sets`, for each input set the descriptors of its inputs and of its outputs, and `again`, the
   descriptors for the first set's outputs when it is run once more, last.
@@ -13,9 +14,10 @@ the count), and either `compare` or `time`:
   descriptors for the outputs; `warmups`, `pairs` of a round, `rounds` and `seconds` at most, `seed`; `dtypes`
   of the outputs and the `tolerance` up to which those of two kernels must agree.
 
-The answer has `sets` (those that were run) or `samples` (times in ns by kernel, and how many checks were
-made), or `error` (`set`, `code`, `message`) if the kernel failed. A kernel is loaded in a process that has
-seen no input; timing has processes of its own, so that nothing that a kernel keeps helps it there.
+The answer has `sets` (those that were run) or `samples` (times in ns by kernel), `checked` (the checks that
+were made) and `counters` (of one call of the kernel, by name), or `error` (`set`, `code`, `message`) if the
+kernel failed. A kernel is loaded in a process that has seen no input; timing has processes of its own, so
+that nothing that a kernel keeps helps it there.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import random
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +37,13 @@ from targets.c.jailed.foreign_process import ForeignProcess
 from targets.c.jailed.kernel_process import KernelEndedError, KernelProcess
 from targets.c.jailed.output_agreement import have_equal_outputs
 from targets.c.jailed.paired_times import is_decided
+from targets.c.jailed.process_counters import ProcessCounters, request_counters
 from targets.c.jailed.shared_memory import ALIGNMENT, SharedArray
 
 _COPY_BYTES = 1 << 24
 _CHECK_SHARE = 16
 """One in so many timed calls runs on a set whose outputs are compared at home, while there are such sets."""
+_COUNTED_CALLS = 5
 _IDLE_NS = 1_000_000
 """CPU time after a call above which a kernel's threads are still at work."""
 
@@ -150,6 +155,8 @@ class Timing:
             for files in self._task["pool"]
         ]
         self._checks = list(self._task["checks"])
+        server, pid = request["counters"], self._kernels[0].process.pid
+        self._counters = ProcessCounters({}) if server is None else request_counters(server, pid)
         self.samples: list[list[int]] = [[] for _ in self._kernels]
         self.checked: list[int] = []
 
@@ -166,6 +173,13 @@ class Timing:
                 break
         while self._checks:
             self._take_sample(self._time_all(self._next_check()))
+        # Counting delays the kernel's process, so calls that are counted are not timed.
+        for _ in range(_COUNTED_CALLS if self._counters.are_open else 0):
+            self._time_all(counted=True)
+
+    def count_events(self) -> dict[str, float]:
+        """Return what the counters of the kernel say of one call."""
+        return self._counters.medians()
 
     def _take_sample(self, found: Sequence[tuple[int, int]]) -> None:
         for place, ns in found:
@@ -176,7 +190,9 @@ class Timing:
         self.checked.append(check["pool"])
         return check
 
-    def _time_all(self, check: Mapping[str, Any] | None = None) -> list[tuple[int, int]]:
+    def _time_all(
+        self, check: Mapping[str, Any] | None = None, *, counted: bool = False
+    ) -> list[tuple[int, int]]:
         """Run every kernel once on the same inputs, in random order; return (number, ns).
 
         Raises:
@@ -194,7 +210,8 @@ class Timing:
             for one, part, shift in zip(kernel.inputs, data, shifts, strict=True):
                 one.data[: one.nbytes - shift] = memoryview(part)[shift:]
                 one.data[one.nbytes - shift :] = memoryview(part)[:shift]
-            found.append((place, self._loader.call(kernel, "timing")))
+            with self._counters.count_call() if counted and place == 0 else nullcontext():
+                found.append((place, self._loader.call(kernel, "timing")))
             if check is not None and place == 0:
                 _write_outputs(kernel.outputs, check["outputs"])
         self._require_agreement()
@@ -246,7 +263,11 @@ def main() -> int:
             else:
                 timing = Timing(request)
                 timing.run()
-                told = {"samples": timing.samples, "checked": timing.checked}
+                told = {
+                    "samples": timing.samples,
+                    "checked": timing.checked,
+                    "counters": timing.count_events(),
+                }
         except KernelFaultError as fault:
             told = {"error": {"set": fault.where, "code": fault.code, "message": str(fault)}}
         answer.write(json.dumps(told))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 
 import pytest
 
@@ -152,3 +154,17 @@ def test_a_cluster_is_looked_at_where_it_judges(ctl, home, monkeypatch):
     assert "-m pip install 'ray>=2.50,<3'" in check.remedy
     (home / "config.toml").write_text("")
     assert list(environment_checks._check_ray(home, {})) == []
+
+
+@pytest.mark.parametrize(("code", "result"), [(errno.EPERM, LOOK), (None, GOOD)])
+def test_hardware_counters_are_checked_for_a_target_that_has_them(ctl, monkeypatch, code, result):
+    def open_counter(*_):
+        if code is not None:
+            raise OSError(code, os.strerror(code))
+        return os.memfd_create("counter")
+
+    monkeypatch.setattr("targets.c.hardware_counters.open_counter", open_counter)
+    checks = {one["name"]: one for one in ctl("doctor", "--target", "x86", "--json").json["checks"]}
+    assert checks["counters"]["result"] == result
+    assert ("perf_event_open" in checks["counters"]["remedy"]) == (result == LOOK)
+    assert "counters" not in found(ctl)
