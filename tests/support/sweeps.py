@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import hypothesis
 import pytest
 
+_T = TypeVar("_T")
 LEAST_EXAMPLES = 3
 
 QUICK_PROBLEMS = ("silu", "rmsnorm_matmul", "bmm_softmax")
@@ -38,6 +41,15 @@ def parametrize_sweep(
         values = (case,) if is_single else case
         params.append(pytest.param(*values, id=name, marks=() if is_quick else pytest.mark.slow))
     return pytest.mark.parametrize(names, params, indirect=indirect)
+
+
+def sample_sweep(cases: Iterable[_T], count: int, *, seed: int) -> list[_T]:
+    """Return so many of the cases, drawn by a seed, in their order; all of them with `SWEEP=all`."""
+    known = [*cases]
+    if os.environ.get("SWEEP") == "all" or count >= len(known):
+        return known
+    places = random.Random(seed).sample(range(len(known)), count)
+    return [known[place] for place in sorted(places)]
 
 
 def scale_examples(full: int) -> int:
