@@ -1,12 +1,14 @@
 """Measures the target that is measured: how surely faster kernels are told apart, and what runs gain.
 
-    python -m benchmarks.cpu noise [--repetitions 50] [--faster-percent 5]
-    python -m benchmarks.cpu runs [--rounds 4] [--problem silu ...]
+    python -m benchmarks.cpu noise [--repetitions 50] [--faster-percent 5] [--seconds 8]
+    python -m benchmarks.cpu runs [--rounds 4] [--plans 4] [--problem silu ...] [--seconds 360]
 
-`noise` compares a kernel with itself and with one that does a little more work, many times, while another
-process keeps a core busy and moves memory: how often is a kernel called faster that is not, and how often is
-a faster one found? `runs` optimises the built-in problems at size `reduced` with the parameter proposer, and
-times NumPy with one thread on the same inputs.
+`noise` measures a kernel, and one that does a little less, beside the kernel itself, many times, while
+another process keeps a core busy and moves memory: how often is a kernel called faster that is not, and how
+often is a faster one found? Both are compiled and judged once, and measured as in a run; `--seconds` is after
+how long a measurement begins no further round. `runs` optimises the built-in problems at size `reduced` with
+the parameter proposer, and times NumPy with one thread on the same inputs; after `--seconds` it begins no
+further problem. Both say how busy the machine was.
 """
 
 from __future__ import annotations
@@ -14,22 +16,30 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import seeds
+from remote.evaluation_context import EvaluationContext, begin_evaluation
+from remote.judge.job import JudgeOutcome
 from remote.judge_service import JudgeService
 from seeds.inputs import draw_inputs
 from state.model import PERSON, EvaluationRequest, Level, Verdict, digest_of
+from targets.c.compiler import BuiltKernel
 from targets.c.evaluator import CpuEvaluator
 from targets.c.machine import load_rates, read_cpu_facts
+from targets.c.runner import ComparisonTask, TimingTask
 
 TARGET = "x86"
 PROBLEMS = (
@@ -75,7 +85,7 @@ def _rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
     return np.concatenate([first * cos - second * sin, first * sin + second * cos])
 
 
-_NUMPY = {
+NUMPY = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "rmsnorm_matmul": lambda x, w: (x / np.sqrt(np.mean(x * x, axis=1, keepdims=True))) @ w,
     "matmul": lambda a, b: a @ b,
@@ -104,99 +114,141 @@ def busy_machine() -> Iterator[None]:
             other.kill()
 
 
-async def measure_noise(repetitions: int, faster_percent: float) -> None:
-    """Print how often an equal kernel is called faster, and how often a faster one is."""
-    problem = seeds.load_problem("silu")
-    alike = _KERNEL.format(turns=_TURNS)
-    with tempfile.TemporaryDirectory() as home:
-        evaluator = CpuEvaluator(JudgeService(home=Path(home), slots=1))
-        parent = await _judge(evaluator, problem, alike)
-        quicker, share = _TURNS, 0.0
-        while share < faster_percent / 100:  # the loop that goes is a known part of the whole
-            quicker -= 2
-            share = await _share_saved(evaluator, problem, quicker, parent)
-        called = {"equal": 0, "faster": 0}
+PreparedKernel = tuple[EvaluationContext, BuiltKernel, Mapping[str, Sequence[bytes]]]
+
+
+@dataclass(frozen=True)
+class NoiseCount:
+    """Of so many repetitions each: how often an equal kernel was called faster, how often one was found that
+    takes `saved_ratio` less time, and how often a measurement was unstable.
+    """
+
+    repetitions: int
+    equal: int
+    found: int
+    unstable: int
+    saved_ratio: float
+
+
+class NoiseStudy:
+    """Measures kernels that do a known share of the parent's work, beside the parent."""
+
+    def __init__(self, evaluator: CpuEvaluator) -> None:
+        self._evaluator = evaluator
+        self._problem = seeds.load_problem("silu")
+        self._parent = _KERNEL.format(turns=_TURNS)
+        self._prepared: dict[int, PreparedKernel] = {}
+        self.unstable = 0
+
+    async def count_calls(self, repetitions: int, faster_percent: float) -> NoiseCount:
+        """Measure an equal kernel and a faster one, so many times each."""
+        half = await self.measure_ratio(_TURNS // 2) or 1.0
+        # The loop's time is proportional to its turns, and half of them were left out.
+        turns = _TURNS - math.ceil(_TURNS / 2 * faster_percent / 100 / max(1 - half, 0.01))
+        saved, equal, found = [], 0, 0
         for number in range(repetitions):
-            for name, turns in (("equal", _TURNS), ("faster", quicker)):
-                source = _KERNEL.format(turns=turns) + f"\nint number_{number};\n"
-                child = await _judge(evaluator, problem, source, base_ms=parent)
-                called[name] += child < parent
-            print(
-                f"{number + 1:3d}: equal called faster {called['equal']}, faster found {called['faster']}",
-                flush=True,
-            )
-        await evaluator.aclose()
+            equal += (await self.measure_ratio(_TURNS) or 1.0) < 1
+            ratio = await self.measure_ratio(turns) or 1.0
+            found += ratio < 1
+            saved.append(1 - ratio)
+            told = f"equal called faster {equal}, faster found {found}, unstable {self.unstable}"
+            print(f"{number + 1:3d}: {told}", flush=True)
+        return NoiseCount(repetitions, equal, found, self.unstable, float(np.median(saved)))
+
+    async def measure_ratio(self, turns: int) -> float | None:
+        """Return the latency of a kernel relative to its parent's, as a run would get it; None if it is
+        unstable."""
+        if turns not in self._prepared:
+            self._prepared[turns] = await self._prepare(_KERNEL.format(turns=turns))
+        run, built, outputs = self._prepared[turns]
+        correct = JudgeOutcome(verdict=Verdict.CORRECT, stage="numerics")
+        found = await self._evaluator.measure(run, built, correct, outputs)
+        if found.verdict is Verdict.UNSTABLE:
+            self.unstable += 1
+            return None
+        assert found.benchmark is not None, found.error
+        return found.benchmark.latency_ms
+
+    async def _prepare(self, source: str) -> PreparedKernel:
+        """Return a kernel, compiled, with its outputs on the sets that measurements draw inputs from."""
+        run = self._begin(source)
+        built = await self._evaluator.build(run)
+        assert isinstance(built, BuiltKernel), built.error
+        sets = [str(seed) for seed in self._problem.spec.seeds[:2]]
+        found = await self._evaluator.compute(run, built, ComparisonTask(sets, (), sets))
+        assert found.fault is None, found.fault
+        return run, built, found.kept
+
+    def _begin(self, source: str) -> EvaluationContext:
+        base, own = self._parent.encode(), source.encode()
+        blobs = _Blobs({digest_of(data): data for data in (*self._problem.files.values(), own, base)})
+        request = EvaluationRequest(
+            candidate="c", author=PERSON, source=digest_of(own), problem=self._problem.make_ref(),
+            size="reduced", target=TARGET, toolchain="", level=Level.SLICES, base_ms=1.0,
+            base=digest_of(base),
+        )  # fmt: skip
+        return begin_evaluation(request, blobs)
+
+
+async def study_noise(repetitions: int, faster_percent: float, seconds: float) -> None:
+    """Count how kernels are called while another process is busy, and print it."""
+    task = TimingTask(seconds=seconds)
+    with tempfile.TemporaryDirectory() as home, busy_machine():
+        evaluator = CpuEvaluator(JudgeService(home=Path(home), slots=1), task=task)
+        try:
+            found = await NoiseStudy(evaluator).count_calls(repetitions, faster_percent)
+        finally:
+            await evaluator.aclose()
     print(
-        f"on {read_cpu_facts().model}, another process busy: of {repetitions} equal kernels "
-        f"{called['equal']} were called faster; "
-        f"of {repetitions} that take {100 * share:.1f} % less time {called['faster']} were found"
+        f"{describe_machine()}: of {repetitions} equal kernels {found.equal} were called faster; of "
+        f"{repetitions} that take {100 * found.saved_ratio:.1f} % less time {found.found} were found; "
+        f"{found.unstable} measurements were unstable"
     )
 
 
-async def _share_saved(evaluator: CpuEvaluator, problem: seeds.Problem, turns: int, parent: float) -> float:
-    child = await _judge(evaluator, problem, _KERNEL.format(turns=turns), base_ms=parent)
-    return 1 - child / parent
+def describe_machine() -> str:
+    """Return the CPU, the cores and the load of the last minute."""
+    facts = read_cpu_facts()
+    return f"{facts.model}, {facts.cores} cores, load {os.getloadavg()[0]:.1f}"
 
 
-async def _judge(
-    evaluator: CpuEvaluator, problem: seeds.Problem, source: str, base_ms: float | None = None
-) -> float:
-    base = _KERNEL.format(turns=_TURNS).encode()
-    blobs = _Blobs({digest_of(data): data for data in (*problem.files.values(), source.encode(), base)})
-    request = EvaluationRequest(
-        candidate="c", author=PERSON, source=digest_of(source.encode()), problem=problem.make_ref(),
-        size="reduced", target=TARGET, toolchain="", level=Level.SLICES, base_ms=base_ms,
-        base=None if base_ms is None else digest_of(base),
-    )  # fmt: skip
-    found = (await evaluator.evaluate(request, blobs)).evaluation
-    if found.verdict is Verdict.UNSTABLE:
-        return float("inf")
-    assert found.benchmark is not None, found.error
-    return found.benchmark.latency_ms
-
-
-def run_problems(names: list[str], rounds: int) -> None:
+def run_problems(names: Sequence[str], *, rounds: int, plans: int, seconds: float) -> None:
     """Print the table of runs: measured start and best, percent of the bound, and NumPy."""
-    rates = load_rates()
+    rates, began = load_rates(), time.monotonic()
     origin = "measured" if rates.measured else "nominal"
     print(
-        f"{read_cpu_facts().model}; rates {origin}: {rates.bandwidth_gb_s:.1f} GB/s, "
-        f"{rates.multiply_add_gflops:.0f} GFLOPS"
+        f"{describe_machine()}; rates {origin}: {rates.bandwidth_gb_s:.1f} GB/s, "
+        f"{rates.multiply_add_gflops:.0f} GFLOPS; times in ms"
     )
-    print(f"{'problem':24}{'-O3':>10}{'best':>10}{'gain':>8}{'% bound':>9}{'NumPy':>10}")
+    titles = f"{'start':>10}{'best':>10}{'gain':>8}{'% bound':>9}{'NumPy':>10}{'kernels':>9}{'load':>6}"
+    print(f"{'problem':24}{titles}")
     for name in names:
-        with tempfile.TemporaryDirectory() as home:
-            command = [
-                sys.executable,
-                "-m",
-                "agentctl",
-                "run",
-                "--home",
-                home,
-                "--target",
-                TARGET,
-                "--problem",
-                name,
-                "--size",
-                "reduced",
-                "--rounds",
-                str(rounds),
-                "--json",
-            ]
-            subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
-            told = subprocess.run(
-                [sys.executable, "-m", "agentctl", "status", "--home", home, "--json"],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-        run = json.loads(told.stdout)["runs"][0]
+        if time.monotonic() - began > seconds:
+            print(f"{name:24} not run: {seconds:.0f} s are over")
+            continue
+        run = optimise(name, rounds=rounds, plans=plans)
         initial, best = run["initial_ms"], run["best_ms"]
+        if best is None:
+            print(f"{name:24} unstable: the machine was too busy")
+            continue
         print(
             f"{name:24}{initial:10.4f}{best:10.4f}{initial / best:7.2f}x{run['percent_of_tight_bound']:8.1f}%"
-            f"{time_numpy(name):10.4f}",
+            f"{time_numpy(name):10.4f}{run['evaluated']:9d}{os.getloadavg()[0]:6.1f}",
             flush=True,
         )
+
+
+def optimise(name: str, *, rounds: int, plans: int) -> dict[str, Any]:
+    """Optimise a problem in a home of its own; return what `agentctl status` says of the run."""
+    with tempfile.TemporaryDirectory() as home:
+        agentctl = [sys.executable, "-m", "agentctl"]
+        wanted = ["--target", TARGET, "--problem", name, "--size", "reduced", "--rounds", str(rounds)]
+        command = [*agentctl, "run", "--home", home, *wanted, "--set", f"search.plans={plans}", "--json"]
+        subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+        status = [*agentctl, "status", "--home", home, "--json"]
+        told = subprocess.run(status, check=True, capture_output=True, text=True)
+    run: dict[str, Any] = json.loads(told.stdout)["runs"][0]
+    return run
 
 
 def time_numpy(name: str) -> float:
@@ -205,27 +257,29 @@ def time_numpy(name: str) -> float:
     times = []
     for _ in range(21):
         began = time.process_time()
-        _NUMPY[name](*inputs)
+        NUMPY[name](*inputs)
         times.append((time.process_time() - began) * 1e3)
     return float(np.median(times))
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run one of the two."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     noise = commands.add_parser("noise")
     noise.add_argument("--repetitions", type=int, default=50)
     noise.add_argument("--faster-percent", type=float, default=5.0)
+    noise.add_argument("--seconds", type=float, default=TimingTask().seconds)
     runs = commands.add_parser("runs")
     runs.add_argument("--rounds", type=int, default=4)
-    runs.add_argument("--problem", action="append")
-    told = parser.parse_args()
+    runs.add_argument("--plans", type=int, default=4)
+    runs.add_argument("--problem", action="append", choices=PROBLEMS)
+    runs.add_argument("--seconds", type=float, default=math.inf)
+    told = parser.parse_args(argv)
     if told.command == "noise":
-        with busy_machine():
-            asyncio.run(measure_noise(told.repetitions, told.faster_percent))
+        asyncio.run(study_noise(told.repetitions, told.faster_percent, told.seconds))
     else:
-        run_problems(told.problem or list(PROBLEMS), told.rounds)
+        run_problems(told.problem or PROBLEMS, rounds=told.rounds, plans=told.plans, seconds=told.seconds)
 
 
 if __name__ == "__main__":
