@@ -1,4 +1,9 @@
-"""The shipped folder: RISC-V kernels are compiled, run by qemu and judged, and their instructions counted."""
+"""The shipped folder: RISC-V kernels are compiled, run by qemu and judged, and their instructions counted.
+
+The slow lane judges some of the honest and hostile kernels, drawn by a seed. All of them:
+
+    SWEEP=all pytest --all tests/targets/folders/test_riscv64.py
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import pytest
 
 from state.model import Verdict
 from targets.folders.target import SHIPPED
+from tests.support.sweeps import sample_sweep
 from tests.targets.c.kernels import HONEST, HOSTILE, PLAIN, right_verdicts
 from tests.targets.folders.conftest import FolderJudge
 
@@ -17,15 +23,21 @@ pytestmark = [
     pytest.mark.needs("qemu-riscv64", package="qemu-user"),
 ]
 
-QUICK = frozenset({"does_nothing", "reads_before_the_first_array", "writes_to_its_input", "exits", "forks"})
+QUICK = frozenset({"does_nothing", "reads_before_its_input", "writes_to_its_input", "exits", "forks"})
 OF_OTHER_MACHINES = re.compile(
     r"immintrin|arm_neon|x86|-m(?:avx|prefer)|cpuid|rdtsc|SYS_|syscall|-fopenmp|c\+\+"
 )
 
 
-def _slow_unless_quick(kernels: dict[str, str]) -> list[Any]:
+SEED = 64
+
+
+def _select_kernels(kernels: dict[str, str], sampled: int) -> list[Any]:
+    """Return the quick kernels, and so many of the others, which are slow."""
     names = [name for name, source in kernels.items() if not OF_OTHER_MACHINES.search(source)]
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    slow = sample_sweep([name for name in names if name not in QUICK], sampled, seed=SEED)
+    quick = [name for name in names if name in QUICK]
+    return [*quick, *(pytest.param(name, marks=pytest.mark.slow) for name in slow)]
 
 
 def test_instructions_are_counted_and_latencies_called_predicted(judge: FolderJudge) -> None:
@@ -46,13 +58,13 @@ def test_the_example_is_correct_and_its_vectors_save_instructions(judge: FolderJ
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _slow_unless_quick(HONEST))
+@pytest.mark.parametrize("name", _select_kernels(HONEST, 3))
 def test_honest_kernels_are_correct(judge: FolderJudge, name: str) -> None:
     found = judge("riscv64", HONEST[name])
     assert found.verdict is Verdict.CORRECT, found.error
 
 
-@pytest.mark.parametrize("name", _slow_unless_quick(HOSTILE))
+@pytest.mark.parametrize("name", _select_kernels(HOSTILE, 7))
 def test_hostile_kernels_get_the_right_verdict(judge: FolderJudge, name: str) -> None:
     right = right_verdicts(HOSTILE[name])
     # The jail denies the emulator the signals by which it would end itself.
