@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -282,3 +284,16 @@ def test_numpy_is_left_as_it_was():
     with pytest.raises(UntraceableError):
         record_reference(lambda x: x.tolist(), [((2,), np.dtype(np.float32))], [(2,)])
     assert (np.zeros, np.array) == before
+
+
+FOREIGN_ERF = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def test_the_error_function_is_followed_where_numpy_has_no_name_for_it():
+    x = np.random.default_rng(1).standard_normal((4, 5))
+    call = np.vectorize.__call__
+    assert_followed(lambda x: x * (1 + np.vectorize(math.erf)(x * 0.5)), [x])
+    assert_followed(lambda x: FOREIGN_ERF(x) + 1, [x])
+    assert np.vectorize.__call__ is call
+    with pytest.raises(UntraceableError):
+        record_reference(np.vectorize(math.gamma), [(x.shape, x.dtype)], [x.shape])

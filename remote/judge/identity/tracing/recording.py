@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ def record_reference(
             recorder.make_array(recorder.add("input", (), (number,)), dtype)
             for number, (_, dtype) in enumerate(inputs)
         ]
-        with patched_creation(recorder):
+        with patched_creation(recorder), patched_vectorize(recorder):
             found = reference(*arrays)
         numbers = [recorder.number_of(item) for item in (found if isinstance(found, tuple) else (found,))]
     except (UntraceableError, InvalidExpressionError) as error:
@@ -84,6 +85,23 @@ def patched_creation(recorder: ArrayRecorder) -> Iterator[None]:
         yield
     finally:
         vars(np).update(before)
+
+
+@contextmanager
+def patched_vectorize(recorder: ArrayRecorder) -> Iterator[None]:
+    """Make `np.vectorize(math.erf)`, which NumPy has no name for, record the function."""
+    original = np.vectorize.__call__
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.pyfunc is math.erf and len(args) == 1 and isinstance(args[0], RecordedArray):
+            return ufuncs.record_elementwise(recorder, "erf", args[0])
+        return original(self, *args, **kwargs)
+
+    np.vectorize.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        np.vectorize.__call__ = original  # type: ignore[method-assign]
 
 
 def _make_creator(
