@@ -39,7 +39,10 @@ reference = _in_float64(reference)  # what a kernel is compared with has no roun
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFile:
-    """A reference's text, and what it declares; inputs by name have a shape and a type."""
+    """A reference's text, and what it declares; inputs by name have a shape and a type.
+
+    `output_dtype` is the type of outputs that NumPy computes in a wide one, and of products.
+    """
 
     name: str
     text: str
@@ -47,6 +50,7 @@ class ReferenceFile:
     distributions: Mapping[str, str]
     tolerance: float
     formula: str
+    output_dtype: str = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,19 @@ def read_reference(path: Path, name: str | None = None) -> ReferenceFile:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ScaffoldError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    return parse_reference(text, path, name)
+
+
+def parse_reference(text: str, path: Path, name: str | None = None) -> ReferenceFile:
+    """Read what a file's text declares; `path` is what errors name.
+
+    Raises:
+        ScaffoldError: a declaration is missing or wrong.
+    """
+    try:
+        tree = ast.parse(text)
     except SyntaxError as error:
         raise ScaffoldError(f"{path}, line {error.lineno}: not Python: {error.msg}") from None
     found = _literals(path, tree)
@@ -175,6 +189,8 @@ def _spec_text(file: ReferenceFile, outputs: Sequence[OutputShape], work: Mappin
         lines += ["", "[[outputs]]", f'name = "{name}"', f"shape = {sizes}", f'dtype = "{output.dtype}"']
     lines += ["", "[work]  # counted from the reference's formula; correct it where a kernel needs less"]
     lines += [f"{key} = {count}" for key, count in work.items()]
+    if file.output_dtype != "float32":
+        lines.append(f'matmul_dtype = "{file.output_dtype}"')
     return "\n".join([*lines, ""])
 
 

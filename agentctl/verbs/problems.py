@@ -13,6 +13,7 @@ from agentctl.app import Session, common_options
 from agentctl.formatting import format_command, format_count, format_ms
 from agentctl.run_flags import config_from_flags, target_option
 from agentctl.run_lookup import find_run
+from agentctl.torch_module import from_torch_option, read_source
 from agentctl.verbs.try_ import evaluate_kernel
 from agentctl.views.run import bound_percent
 from daemon import exits
@@ -22,6 +23,7 @@ from targets.registry import roofline_name, starting_kernel, target_names
 
 if TYPE_CHECKING:
     from seeds import ArgumentSpec, InputSpec, Problem, ProblemSpec
+    from seeds.from_reference import ReferenceFile
 
 Row = dict[str, Any]
 
@@ -202,17 +204,22 @@ def _format_kernel_shape(item: InputSpec) -> str:
     type=click.Path(path_type=Path),
     help="A file with `reference` and INPUT_SPECS: the problem is its own, the kernel its translation.",
 )
+@from_torch_option()
 @common_options
-def new(session: Session, name: str, into: Path, reference: Path | None, **flags: Any) -> int:
+def new(
+    session: Session, /, name: str, into: Path, reference: Path | None, module: str | None, **flags: Any
+) -> int:
     """Write a folder NAME with a small problem that works as it is, for you to edit."""
     from seeds import scaffold
 
     folder = into / name
-    if reference is None:
+    if reference is None and module is None:
         problem = scaffold.create_problem(name, into)
     else:
         scaffold.check_new_problem(name, folder)
-        problem = _translate(session, name, reference, flags)
+        file = read_source(reference, module, name)
+        assert file is not None  # one of them is given
+        problem = _translate(session, file, f"{reference or module}", flags)
         scaffold.write_problem(problem, folder)
     steps = {
         "judge its kernel": format_command("try", "--problem", str(folder)),
@@ -223,21 +230,19 @@ def new(session: Session, name: str, into: Path, reference: Path | None, **flags
     return exits.OK
 
 
-def _translate(session: Session, name: str, reference: Path, flags: dict[str, Any]) -> Problem:
-    """Return the problem of a reference, with its translation as the kernel.
+def _translate(session: Session, file: ReferenceFile, source: str, flags: dict[str, Any]) -> Problem:
+    """Return the problem of a reference, with its translation as the kernel; errors name the source.
 
     Raises:
         click.ClickException: there is no translation.
     """
     from agentctl.translation import translate_reference
-    from seeds.from_reference import read_reference
     from targets.base import UntranslatableError
 
-    file = read_reference(reference, name)
     try:
         return asyncio.run(translate_reference(session.home, config_from_flags(session, flags), file)).problem
     except UntranslatableError as error:
-        raise click.ClickException(f"{reference}: no translation: {error}") from None
+        raise click.ClickException(f"{source}: no translation: {error}") from None
 
 
 # --- the problem of a run --------------------------------------------------------------------------

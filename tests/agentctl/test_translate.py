@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
 import pytest
 
 import seeds
 from daemon import exits
+
+EXPORTED = Path(__file__).parents[1] / "seeds" / "from_torch" / "exported" / "block.json"
 
 REFERENCE = '''"""Centre each row."""
 import numpy as np
@@ -63,3 +69,73 @@ def test_a_missing_file_is_named(ctl, tmp_path):
     called = ctl("translate", tmp_path / "none.py")
     assert called.status == exits.USAGE
     assert "none.py: No such file" in called.err
+
+
+def test_an_exported_module_becomes_a_reference_and_a_kernel_that_is_proven(ctl, tmp_path):
+    kernel = tmp_path / "kernel.py"
+    called = ctl("translate", "--from-torch", EXPORTED, "-o", kernel, "--json")
+    assert (called.status, called.json["evaluation"]["identity"]["verdict"]) == (exits.OK, "proven")
+    assert "def block(norm_weight, up_weight, up_bias, x):" in kernel.read_text()
+    assert "op=nl.gelu" in kernel.read_text(), "exact GELU is one instruction"
+    assert "linear = layer_norm @ up_weight.T + up_bias" in called.json["reference"]
+
+
+@pytest.mark.slow
+def test_the_numpy_text_of_a_module_is_shown_and_is_the_problem_s_reference(ctl, tmp_path):
+    out = ctl("translate", "--from-torch", EXPORTED).out
+    assert f"{EXPORTED} in NumPy, as kernels are compared with:" in out
+    assert "linear = layer_norm @ up_weight.T + up_bias" in out
+    called = ctl("problems", "new", "mine", "--from-torch", EXPORTED, "--into", tmp_path)
+    assert called.status == exits.OK
+    problem = seeds.load_problem(tmp_path / "mine")
+    assert b"linear = layer_norm @ up_weight.T + up_bias" in problem.files["reference.py"]
+    assert "def mine(norm_weight, up_weight, up_bias, x):" in problem.kernel
+
+
+def test_the_numpy_text_is_shown_with_what_has_no_translation(ctl, tmp_path):
+    graph = json.loads(EXPORTED.read_text())
+    graph["nodes"][2]["target"] = "aten.round.default"
+    path = tmp_path / "rounds.json"
+    path.write_text(json.dumps(graph))
+    called = ctl("translate", "--from-torch", path)
+    assert called.status == exits.FAILURE
+    assert "    gelu_ = np.rint(linear)" in called.out
+    assert "no translation: " in called.out
+    assert "np.rint" in called.out.splitlines()[-1]
+
+
+MODULE = """import torch
+
+INPUT_SPECS = {"x": ((128, 64), "float32")}
+
+
+class Twice(torch.nn.Module):
+    def forward(self, x):
+        return x + x
+"""
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="torch is installed")
+def test_without_torch_one_error_says_what_to_install(ctl, home, tmp_path):
+    path = tmp_path / "twice.py"
+    path.write_text(MODULE)
+    called = ctl("translate", "--from-torch", f"{path}:Twice")
+    assert called.status == exits.USAGE
+    assert "pip install 'torch>=2.6,<3'" in called.err
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a REFERENCE, or a module with --from-torch FILE.py:MODULE"),
+        (("any.py", "--from-torch", "m.py:M"), "not both"),
+        (("--from-torch", "m.py"), "name a module as FILE.py:MODULE"),
+        (("--from-torch", "none.py:M"), "none.py: No such file"),
+        (("--from-torch", "none.json"), "none.json: No such file"),
+    ],
+)
+def test_how_a_module_is_named_is_said(ctl, arguments, message):
+    called = ctl("translate", *arguments)
+    assert called.status == exits.USAGE
+    assert message in called.err
