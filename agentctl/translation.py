@@ -25,10 +25,11 @@ SIZE = "full"
 
 @dataclass(frozen=True, slots=True)
 class TranslatedProblem:
-    """A problem made of a reference; its kernel is the best of the translations."""
+    """A problem made of a reference; its kernel is the best of the translations of its formula."""
 
     problem: Problem
     latencies_ms: tuple[float | None, ...]
+    formula: bytes
 
 
 def load_translator(target: str) -> Any:
@@ -64,13 +65,13 @@ async def _translate_reference(home: Path, config: Config, file: ReferenceFile) 
     _report(f"running the reference of {file.name}")
     kernels = KernelTranslator(home)
     found = await kernels.references.find_output_shapes(draft, SIZE)
-    shapes = [OutputShape(shape, _output_type(dtype)) for shape, dtype in found]
+    shapes = [OutputShape(shape, _output_type(dtype, file)) for shape, dtype in found]
     problem = make_problem(file, shapes)
     translated = await translate_problem(home, config, problem)
-    formula = await kernels.load_formula(problem, SIZE)
-    work = translator.estimate_work(problem.spec, SIZE, formula.read_bytes())
+    formula = (await kernels.load_formula(problem, SIZE)).read_bytes()
+    work = translator.estimate_work(problem.spec, SIZE, formula)
     problem = make_problem(file, shapes, work=work, kernel=translated.kernel)
-    return TranslatedProblem(problem, translated.latencies_ms)
+    return TranslatedProblem(problem, translated.latencies_ms, formula)
 
 
 async def translate_problem(home: Path, config: Config, problem: Problem) -> TranslatedKernel:
@@ -98,6 +99,6 @@ def _report(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _output_type(dtype: str) -> str:
-    """Kernels return float32 where the reference computes in a wider type."""
-    return dtype if dtype in {"bfloat16", "float16", "int32"} else "float32"
+def _output_type(dtype: str, file: ReferenceFile) -> str:
+    """Kernels return float32, or what the file says, where the reference computes in a wider type."""
+    return dtype if dtype in {"bfloat16", "float16", "int32"} else file.output_dtype

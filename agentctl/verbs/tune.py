@@ -4,6 +4,7 @@ files.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from agentctl.run_flags import build_submission, config_from_flags, effective_fr
 from agentctl.run_lookup import find_run
 from agentctl.run_tracker import RunTracker
 from agentctl.screen import Screen
+from agentctl.translation import translate_reference
 from agentctl.verbs.run import check_output_now, follow_to_end, output_option
 from daemon import exits
 from daemon.command_models import run_id
@@ -30,7 +32,7 @@ from state.events import RoundCompleted
 from state.model import RunConfig
 from state.reader import LogReader
 from state.records import RecordedEvent
-from targets.base import import_part
+from targets.base import UntranslatableError, import_part
 from targets.registry import load_families, load_target
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def tune(session: Session, /, workload: Path | None, again: str | None, **flags:
         raise click.UsageError("name a WORKLOAD, or give --export RUN")
     check_output_now(session, flags["output"])
     wanted = effective_from_flags(session, flags)
-    started = _load_workload(workload, wanted.config)
+    started = _load_workload(session.home, workload, wanted.config)
     wanted = _select_hosts(session, wanted, started.workload.hosts, flags)
     root = flags["into"] or Path(started.workload.cache_root)
     wanted, note = _set_target(wanted, started)
@@ -112,6 +114,8 @@ class TuneInput:
 
     workload: Any
     problem: Problem
+    unsearched: str | None = None
+    """Why knobs are not searched, if they are not."""
 
     def mfu_scale(self, config: Config) -> Any:
         return _load_tuner(config.run.target).PeakScale(
@@ -119,10 +123,30 @@ class TuneInput:
         )
 
 
-def _load_workload(path: Path, config: Config) -> TuneInput:
+def _load_workload(home: Path, path: Path, config: Config) -> TuneInput:
     tuner = _load_tuner(config.run.target)
     workload = tuner.load_workload(path, config.run.target)
+    if workload.graphs is None:
+        return TuneInput(workload, *_translate_workload(home, path, workload, config))
     return TuneInput(workload, tuner.workload_problem(path, workload, config.run.size, config.run.target))
+
+
+def _translate_workload(home: Path, path: Path, workload: Any, config: Config) -> tuple[Problem, str | None]:
+    """Return the problem of a workload with `f_numpy` alone: its kernel is the translation.
+
+    It has a graph for knobs, or the reason why not comes with it.
+
+    Raises:
+        click.ClickException: there is no translation.
+    """
+    tuner, size, target = _load_tuner(config.run.target), config.run.size, config.run.target
+    file = tuner.workload_reference(path, workload, size)
+    try:
+        found = asyncio.run(translate_reference(home, config, file))
+    except UntranslatableError as error:
+        raise click.ClickException(f"workload {path}: no translation: {error}") from None
+    problem, reason = tuner.add_graph(found.problem, found.formula, size, target)
+    return problem, reason
 
 
 def _set_target(wanted: EffectiveConfig, started: TuneInput) -> tuple[EffectiveConfig, str]:
@@ -132,7 +156,9 @@ def _set_target(wanted: EffectiveConfig, started: TuneInput) -> tuple[EffectiveC
     with, unless you chose `run.starts`.
     """
     sources = dict(wanted.sources)
-    run, sources["run.planner"] = _with_knobs(wanted.config.run, sources.get("run.planner", DEFAULT_ORIGIN))
+    run = wanted.config.run
+    if started.unsearched is None:
+        run, sources["run.planner"] = _with_knobs(run, sources.get("run.planner", DEFAULT_ORIGIN))
     if sources.get(STARTS_KEY, DEFAULT_ORIGIN) == DEFAULT_ORIGIN:
         run, sources[STARTS_KEY] = run.model_copy(update={"starts": "kernel"}), "tune"
     scale, share = started.mfu_scale(wanted.config), started.workload.target_mfu
@@ -151,6 +177,8 @@ def _set_target(wanted: EffectiveConfig, started: TuneInput) -> tuple[EffectiveC
             note += f"; the roofline of {run.target} allows {format_percent(100 * best)} at most"
         elif target_ms < tight_ms:
             note += f"; below the model bound of {format_ms(tight_ms)}, so that other rules will end the run"
+    if started.unsearched is not None:
+        note += f"\nknobs are not searched: {started.unsearched}"
     config = wanted.config.model_copy(update={"run": run})
     return replace(wanted, config=config, sources=sources), note
 
@@ -173,7 +201,8 @@ def _export_again(session: Session, workload: Path | None, run: str, flags: dict
     root = flags["into"]
     if root is None:
         assert workload is not None
-        root = Path(_load_workload(workload, config_from_flags(session, flags)).workload.cache_root)
+        target = config_from_flags(session, flags).run.target
+        root = Path(_load_tuner(target).load_workload(workload, target).cache_root)
     done = _load_tuner().export_run(session.home, run, root)
     session.emit(
         {

@@ -146,10 +146,8 @@ def trace_workload(
     result, variables = _call_with_variables(function, inputs)
     if not isinstance(result, Symbol) or result.entry is None:
         raise WorkloadError(f"{function.__name__} returns {result!r}; it ends in the result of an operator")
-    order = _calls_in_order(result)
-    return build_graph(
-        name or function.__name__, target, inputs, result, _name_symbols(inputs, order, variables)
-    )
+    names = name_symbols(inputs, result, variables)
+    return build_graph(name or function.__name__, target, inputs, result, names)
 
 
 def build_graph(
@@ -283,17 +281,18 @@ def _read_symbols(order: list[Symbol]) -> set[Symbol]:
     return {item for symbol in order for item in symbol.operands.values()}
 
 
-def _name_symbols(
-    inputs: Mapping[str, Symbol], order: list[Symbol], variables: dict[str, Any]
+def name_symbols(
+    inputs: Mapping[str, Symbol], result: Symbol, variables: Mapping[str, Any]
 ) -> dict[Symbol, str]:
     """The variables' names; a value without one is named after its operator, with a number.
 
     The result takes its last name, the one that is returned; all others take their first. The prefixes
     `sbuf_` and `psum_` are reserved for the kernel's buffers.
     """
+    order = _calls_in_order(result)
     names: dict[Symbol, str] = {symbol: name for name, symbol in inputs.items()}
     taken = set(names.values())
-    backwards = [(name, item) for name, item in reversed(variables.items()) if item is order[-1]]
+    backwards = [(name, item) for name, item in reversed([*variables.items()]) if item is order[-1]]
     for variable, item in (*backwards, *variables.items()):
         name = _BUFFER.sub("", variable)
         if isinstance(item, Symbol) and name.isidentifier() and name not in taken and item not in names:

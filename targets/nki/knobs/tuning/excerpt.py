@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from targets.nki.knobs.nkigym_shim import PACKAGE
 
 
-def excerpt_function(source: str, function: str) -> str:
+def excerpt_function(source: str, function: str, *, keeps_lines: bool = False) -> str:
     """Return the lines of a module that define `function` and the names it uses, in their order.
 
     Names are looked up among the module's own statements. Every `import *` is kept except that of the
-    operators, which a NumPy function does not need.
+    operators, which a NumPy function does not need. With `keeps_lines` every line keeps its number.
     """
     tree = ast.parse(source)
     needed = [*_needed_statements(tree, function)]
@@ -20,7 +20,9 @@ def excerpt_function(source: str, function: str) -> str:
     parts, end = list[str](), 0
     for node in needed:
         first, last = max(_first_line(node), end + 1), node.end_lineno or 0
-        gap = min(2, first - end - 1) if parts else 0
+        gap = first - end - 1
+        if not keeps_lines:
+            gap = min(2, gap) if parts else 0
         parts += [""] * gap + lines[first - 1 : last]
         end = max(end, last)
     return "\n".join(parts) + "\n"

@@ -13,11 +13,17 @@ from typing import IO
 from pydantic import Field, TypeAdapter, ValidationError
 
 from seeds import Problem, SeedsError, build_problem
+from seeds.from_reference import ReferenceFile
 from seeds.problem_files import MAX_FILE_BYTES
 from state.model import FrozenModel
 from targets.nki.knobs.errors import KnobError, WorkloadError
+from targets.nki.knobs.formula_graph import graph_of_formula
+from targets.nki.knobs.graph import Graph
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.tracing import TYPES
 from targets.nki.knobs.tuning import problem
-from targets.nki.knobs.workload_file import WORKLOAD_FILE, load_graph
+from targets.nki.knobs.tuning.workload_module import GRAPH, TRUTH
+from targets.nki.knobs.workload_file import WORKLOAD_FILE, dump_graphs, load_graph
 
 DEADLINE_SECONDS = 120.0
 MOST_ANSWER_BYTES = 4 * MAX_FILE_BYTES
@@ -36,10 +42,14 @@ class WorkloadFileError(Exception):
 
 
 class Workload(FrozenModel):
-    """The contents of a workload's file, for one target. `target_mfu` is a share of the peak."""
+    """The contents of a workload's file, for one target. `target_mfu` is a share of the peak.
+
+    `graphs` is None for a file with `f_numpy` alone.
+    """
 
     name: str = Field(min_length=1, max_length=64)
-    graphs: str
+    inputs: dict[str, tuple[tuple[int, ...], str]]
+    graphs: str | None
     reference: str
     cache_root: str = Field(min_length=1)
     hosts: tuple[str, ...]
@@ -83,12 +93,64 @@ def workload_problem(path: Path, workload: Workload, size: str, target: str) -> 
         WorkloadFileError: it has no such size, no configuration fits, or its reference is invalid.
     """
     try:
-        graph = load_graph(workload.graphs.encode(), size, target)
+        graph = load_graph((workload.graphs or "").encode(), size, target)
         return build_problem(problem.problem_files(graph, workload.reference, size))
     except (WorkloadError, KnobError) as error:
         raise WorkloadFileError(path, (f"{WORKLOAD_FILE}: {error}",)) from error
     except SeedsError as error:
         raise WorkloadFileError(path, (str(error),)) from error
+
+
+def add_graph(made: Problem, formula: bytes, size: str, target: str) -> tuple[Problem, str | None]:
+    """Return a problem with the graph of its reference's formula, whose knobs a run can then search.
+
+    Where the operators cannot express the formula, or no configuration fits, it is unchanged; the second
+    value says why.
+    """
+    try:
+        graph = _formula_graph(made, formula, size, target)
+    except (WorkloadError, KnobError) as error:
+        return made, str(error)
+    return build_problem({**made.files, WORKLOAD_FILE: dump_graphs({size: graph})}), None
+
+
+def _formula_graph(made: Problem, formula: bytes, size: str, target: str) -> Graph:
+    spec = made.spec
+    dims = spec.dims(size)
+    specs = {item.name: (item.resolve_shape(dims), item.dtype) for item in spec.inputs}
+    graph = graph_of_formula(formula, specs, name=spec.name, target=target)
+    (output,) = spec.outputs
+    result = graph.value[graph.output]
+    if (graph.shape(graph.output), result.dtype) != (output.resolve_shape(dims), output.dtype):
+        raise WorkloadError(f"operators give the result in {result.dtype}, the problem has {output.dtype}")
+    default_ir(graph)
+    return graph
+
+
+def workload_reference(path: Path, workload: Workload, size: str) -> ReferenceFile:
+    """Return the reference of a workload with `f_numpy` alone, to be translated at its own shapes.
+
+    Outputs have the widest type of the inputs, and the products the rate of that type.
+
+    Raises:
+        WorkloadFileError: another size was asked for.
+    """
+    if size != problem.FULL:
+        fault = (
+            f"has no size {size!r}: {TRUTH} alone is translated at its own shapes; write {GRAPH} beside it"
+        )
+        raise WorkloadFileError(path, (fault,))
+    types = {dtype for _, dtype in workload.inputs.values()}
+    widest = next((dtype for dtype in TYPES if dtype in types), TYPES[0])
+    return ReferenceFile(
+        name=workload.name,
+        text=workload.reference,
+        inputs=workload.inputs,
+        distributions={},
+        tolerance=problem.ROUNDED.get(widest, problem.FLOAT32),
+        formula=f"{TRUTH} of {path.name}",
+        output_dtype=widest,
+    )
 
 
 def _read_in_process(path: Path, target: str, deadline_seconds: float) -> bytes:

@@ -1,4 +1,4 @@
-"""Checks what a workload's module must define, six names, and reports all faults at once."""
+"""Checks what a workload's module must define, five or six names, and reports all faults at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find_faults(module: Mapping[str, Any], source: str) -> list[str]:
     for name, check in checks.items():
         if name in module:
             found += [f"{name}: {text}" for text in check(module[name], module, source)]
-        else:
+        elif name != GRAPH or TRUTH not in module:
             found.append(f"{name}: missing")
     return found
 
@@ -63,10 +63,13 @@ def _graph_faults(value: Any, module: Mapping[str, Any], source: str) -> Iterato
 
 def _truth_faults(value: Any, module: Mapping[str, Any], source: str) -> Iterator[str]:
     names, others = _parameter_names(value), _parameter_names(module.get(GRAPH))
+    specs = module.get(SPECS)
     if names is None:
         yield f"is {value!r:.60}; it is a function of the inputs, by name"
     elif others is not None and set(names) != set(others):
         yield f"takes {', '.join(names)}; {GRAPH} takes {', '.join(others)}"
+    elif GRAPH not in module and isinstance(specs, dict) and set(names) != set(specs):
+        yield f"takes {', '.join(names)}; {SPECS} has {', '.join(map(str, specs))}"
     elif _function_body(source, TRUTH) is None:
         yield f"is not defined at the top of the file: it is cut out as the problem's {REFERENCE}"
     elif REFERENCE in names_needed(source, TRUTH):

@@ -103,6 +103,29 @@ def _execute_module(path: Path) -> dict[str, Any]:
 def _describe_workload(path: Path, source: str, module: Mapping[str, Any], target: str) -> WorkloadAnswer:
     specs = input_specs(module)
     name = kernel_name(path.stem, {*specs})
+    common = {
+        "name": name,
+        "inputs": specs,
+        "cache_root": str(module[ROOT]),
+        "hosts": list(module[HOSTS]),
+        "target_mfu": target_mfu(module),
+    }
+    if GRAPH in module:
+        graphs = _trace_graphs(module, specs, target, name)
+        return {
+            **common,
+            "graphs": dump_graphs(graphs).decode(),
+            "reference": _reference_source(source, [*specs]),
+        }
+    return {**common, "graphs": None, "reference": _translatable_source(source, [*specs])}
+
+
+def _trace_graphs(module: Mapping[str, Any], specs: Specs, target: str, name: str) -> dict[str, Graph]:
+    """The graph of `f_nkigym` by size.
+
+    Raises:
+        WorkloadError: it cannot be traced, or computes something else than `f_numpy`.
+    """
     graph = trace_workload(module[GRAPH], specs, target=target, name=name)
     graphs = {FULL: graph}
     small = _small_graph(module[GRAPH], graph, target)
@@ -114,14 +137,7 @@ def _describe_workload(path: Path, source: str, module: Mapping[str, Any], targe
         error = _compare_with_truth(module[TRUTH], graph)
     if error is not None:
         raise WorkloadError(error)
-    return {
-        "name": name,
-        "graphs": dump_graphs(graphs).decode(),
-        "reference": _reference_source(source, [*specs]),
-        "cache_root": str(module[ROOT]),
-        "hosts": list(module[HOSTS]),
-        "target_mfu": target_mfu(module),
-    }
+    return graphs
 
 
 def kernel_name(stem: str, taken: set[str]) -> str:
@@ -189,11 +205,18 @@ def _relative_error(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> 
 
 def _reference_source(source: str, names: list[str]) -> str:
     """The problem's reference: `f_numpy` on wide inputs, in the order in which kernels get them."""
+    return _wide_call(excerpt_function(source, TRUTH), names, '.astype("float32")')
+
+
+def _translatable_source(source: str, names: list[str]) -> str:
+    """The same with the file's line numbers, which the translator names, and for any number of results."""
+    return _wide_call(excerpt_function(source, TRUTH, keeps_lines=True), names, "")
+
+
+def _wide_call(excerpt: str, names: list[str], cast: str) -> str:
     wide = ", ".join(f'{name}={name}.astype("float64")' for name in names)
-    return (
-        f"{excerpt_function(source, TRUTH).rstrip()}\n\n\ndef {REFERENCE}({', '.join(names)}):\n"
-        f'    return {TRUTH}({wide}).astype("float32")\n'
-    )
+    head = f"{excerpt.rstrip()}\n\n\ndef {REFERENCE}({', '.join(names)}):\n"
+    return f"{head}    return {TRUTH}({wide}){cast}\n"
 
 
 if __name__ == "__main__":

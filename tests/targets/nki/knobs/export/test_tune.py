@@ -231,7 +231,7 @@ CACHE_ROOT, HOSTS, TARGET_MFU = "cache", [], 0.5
 
 def write_for_target(home, path, **given):
     wanted = load_config(home, {}, given)
-    return _set_target(wanted, _load_workload(path, wanted.config))
+    return _set_target(wanted, _load_workload(home, path, wanted.config))
 
 
 def test_knobs_are_searched_beside_whom_the_configuration_file_names(home, workload):
@@ -323,6 +323,75 @@ def test_a_folder_that_becomes_a_file_does_not_end_a_run(ctl, judge, workload, t
     called = ctl("tune", workload, *FEW, *KNOBS, "--rounds", "1", "--into", tmp_path / "file")
     assert called.status == 0
     assert str(tmp_path / "file") in called.json["cache_error"]
+
+
+ALONE = """import numpy as np
+
+EPS = 1e-6
+
+
+def f_numpy(x, w):
+    normed = x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + EPS)
+    return normed @ w
+
+
+INPUT_SPECS = {"x": ((256, 256), "bfloat16"), "w": ((256, 256), "bfloat16")}
+CACHE_ROOT, HOSTS, TARGET_MFU = "cache", [], 1
+"""
+
+
+@pytest.mark.slow
+def test_mathematics_alone_is_translated_and_its_knobs_are_searched(ctl, home, judge, tmp_path):
+    path = tmp_path / "alone.py"
+    path.write_text(ALONE)
+    called = ctl("tune", path, *FEW, *KNOBS)
+    assert called.status == 0, called.err
+    with LogReader.open(home) as reader:
+        state = reader.run_state(called.json["id"])
+        files = {name: reader.get_blob(digest) for name, digest in state.problem.files.items()}
+        plans = [item.event for item in reader.read(types=[PlanProposed.__name__])]
+    assert b"nisa.nc_matmul" in files["kernel.py"], "the run begins from the translation"
+    assert state.config.starts == "kernel"
+    assert b'dtype = "bfloat16"\n\n[work]' in files["problem.toml"], "results have the type of the inputs"
+    assert b'matmul_dtype = "bfloat16"' in files["problem.toml"]
+    assert plans
+    assert all(event.plan.technique.startswith("knob_") for event in plans)
+    assert b"NKIMatmul" in files["workload.json"]
+
+
+@pytest.mark.slow
+def test_mathematics_beyond_the_operators_is_tuned_from_its_translation(ctl, home, judge, tmp_path):
+    path = tmp_path / "alone.py"
+    path.write_text(ALONE.replace("normed @ w", "np.cumsum(normed @ w, axis=1)"))
+    called = ctl("tune", path, *FEW, "--json", "--rounds", "1")
+    assert called.status == 0, called.err
+    assert "knobs are not searched: a constant of the shape (256, 256) is no number" in called.err
+    with LogReader.open(home) as reader:
+        assert reader.run_state(called.json["id"]).config.planner == ("builtin",)
+
+
+def test_mathematics_that_has_no_translation_is_named_with_its_line(ctl, tmp_path):
+    path = tmp_path / "alone.py"
+    path.write_text(ALONE.replace("normed @ w", "np.sort(normed, axis=1) @ w"))
+    called = ctl("tune", path)
+    assert called.status == 1
+    line = "(line 8: return np.sort(normed, axis=1) @ w)"
+    assert (
+        f"workload {path}: no translation: the reference cannot be followed: it uses np.sort {line}"
+        in called.err
+    )
+
+
+def test_mathematics_alone_has_only_its_own_shapes(ctl, home, tmp_path):
+    path = tmp_path / "alone.py"
+    path.write_text(ALONE)
+    called = ctl("tune", path, "--size", "reduced")
+    assert called.status == 2
+    assert "has no size 'reduced': f_numpy alone is translated at its own shapes" in called.err
+    path.write_text(ALONE.replace("f_numpy(x, w)", "f_numpy(x, weight)"))
+    called = ctl("tune", path)
+    assert "f_numpy: takes x, weight; INPUT_SPECS has x, w" in called.err
+    assert not home.exists()
 
 
 @pytest.mark.parametrize(
