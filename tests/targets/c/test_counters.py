@@ -26,6 +26,7 @@ _SOFTWARE, _TASK_CLOCK, _PAGE_FAULTS = 1, 1, 2
 BUSY = "    static volatile int sink;\n    while (++sink % 30000000)\n        ;\n"
 
 
+LEAST_BUSY_NS = 5_000_000  # 30 million increments, at six a nanosecond
 Measure = Callable[[str], dict[str, float]]
 
 
@@ -63,6 +64,18 @@ def test_counters_opened_outside_the_jail_count_the_kernel_s_process(
         assert busy["cycles"] == pytest.approx(busy["time_ns"], rel=0.5)
 
 
+@pytest.mark.slow
+def test_counters_cover_the_threads_of_a_kernel(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware_counters, "EVENTS", {"cycles": (_SOFTWARE, _TASK_CLOCK)})
+    refused = hardware_counters.find_refusal()
+    threads = "// threads: 2\n// flags: -O1 -fopenmp\n#include <omp.h>\n"
+    in_the_second = f"#pragma omp parallel\n    if (omp_get_thread_num() == 1) {{\n{BUSY}    }}\n"
+    counters = measure(threads + PLAIN.replace("{\n", "{\n" + in_the_second, 1))
+    assert ("cycles" in counters) == (refused is None)
+    if refused is None:  # the first thread only waits
+        assert counters["cycles"] > LEAST_BUSY_NS
+
+
 def test_a_profile_has_the_hardware_counters_that_the_machine_allows(measure: Measure) -> None:
     counters = measure(PLAIN)
     assert ("instructions" in counters) == (hardware_counters.find_refusal() is None)
@@ -71,6 +84,7 @@ def test_a_profile_has_the_hardware_counters_that_the_machine_allows(measure: Me
         assert counters["instructions_per_cycle"] == pytest.approx(per_cycle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [PLAIN, HONEST["threads"]], ids=["one thread", "two threads"])
 def test_a_kernel_is_measured_without_counters_where_they_are_refused(
     measure: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
