@@ -292,6 +292,8 @@ def _check_target(home: Path, env: Mapping[str, str], target: str | None) -> Ite
     except UnknownTargetError as error:
         if is_folder(name):
             yield Check("target", BAD, str(error), "docs/own-targets.md says what its files hold")
+        elif target:  # an unknown name in the configuration is a fault of that
+            yield Check("target", BAD, str(error), "name another --target, or the path of a folder")
         return
     if (part := found.parts.device_checks) is not None:
         for one in import_part(part)():

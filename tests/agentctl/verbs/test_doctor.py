@@ -168,3 +168,11 @@ def test_hardware_counters_are_checked_for_a_target_that_has_them(ctl, monkeypat
     assert checks["counters"]["result"] == result
     assert ("perf_event_open" in checks["counters"]["remedy"]) == (result == LOOK)
     assert "counters" not in found(ctl)
+
+
+def test_an_unknown_target_is_bad(ctl):
+    called = ctl("doctor", "--target", "x87", "--json")
+    assert called.status == exits.FAILURE
+    (check,) = [one for one in called.json["checks"] if one["name"] == "target"]
+    assert check["result"] == BAD
+    assert "x87" in check["found"]
