@@ -41,7 +41,7 @@ def find_faults(module: Mapping[str, Any], source: str) -> list[str]:
     for name, check in checks.items():
         if name in module:
             found += [f"{name}: {text}" for text in check(module[name], module, source)]
-        elif name != GRAPH or TRUTH not in module:
+        elif name != GRAPH or _parameter_names(module.get(TRUTH)) is None:  # a function alone will do
             found.append(f"{name}: missing")
     return found
 
