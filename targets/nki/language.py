@@ -49,10 +49,11 @@ class NkiLanguage:
     def operators(self, source: str) -> frozenset[str]:
         """Return the instructions that a kernel's source calls, and the functions that they apply."""
         from nki_sim.operators import OPERATORS
+        from targets.nki.judge.normalise import parse_source
 
         try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError):
+            tree = parse_source(source.encode())
+        except (SyntaxError, ValueError):
             return frozenset()
         calls = [
             node
@@ -65,14 +66,16 @@ class NkiLanguage:
 
 
 def _parse(source: str) -> ast.Module:
+    from targets.nki.judge.normalise import parse_source
+
     if len(source) > MAX_SOURCE_CHARS:
         text = f"the kernel has {len(source)} characters, at most {MAX_SOURCE_CHARS} are taken"
         raise SourceError("too_long", text)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes in strings, which are harmless
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return parse_source(source.encode())
+    except (SyntaxError, ValueError) as error:
         where = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
         raise SourceError("not_python", f"{where}{getattr(error, 'msg', None) or error}") from error
 

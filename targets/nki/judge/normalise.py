@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Iterator
 
 from state.model import Digest, digest_of
 
 MAX_SOURCE_BYTES = 1 << 18
+
+_MAX_FIELD_CHARS = 1 << 26
+"""Fields of an f-string times its length: Python before 3.12 reads the string anew for each field."""
+
+_STRINGS = re.compile(
+    r"""\#[^\r\n]*|([A-Za-z]{0,2})("{3}|'{3}|"|')((?:[^\\"']++|\\.|(?!\2)["'])*+)(?:\2)?""", re.DOTALL
+)
+"""A comment, or a string: its prefix, its quotes, and its text."""
 
 _SILENT_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _WITH_DOCSTRING = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -27,9 +36,27 @@ def parse_source(source: bytes) -> ast.Module:
     if len(source) > MAX_SOURCE_BYTES:
         raise SyntaxError(f"the source has {len(source)} bytes (at most {MAX_SOURCE_BYTES})")
     try:
-        return ast.parse(source.decode(), feature_version=(3, 11))
+        text = source.decode()
+        if source.count(b"{") * len(source) > _MAX_FIELD_CHARS:
+            _check_fields(text)
+        return ast.parse(text, feature_version=(3, 11))
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(f"the source cannot be parsed: {error or type(error).__name__}") from error
+
+
+def _check_fields(text: str) -> None:
+    """Refuse f-strings with so many fields that to parse them takes seconds.
+
+    Raises:
+        SyntaxError: the source has such strings.
+    """
+    work = 0
+    for found in _STRINGS.finditer(text):
+        if "f" in (found[1] or "").lower():
+            work += found[3].count("{") * len(found[3])
+        if work > _MAX_FIELD_CHARS:
+            line = text.count("\n", 0, found.start()) + 1
+            raise SyntaxError("an f-string has too many fields", ("", line, None, None))
 
 
 def code_digest(source: bytes) -> Digest:

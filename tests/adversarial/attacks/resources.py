@@ -119,6 +119,11 @@ ATTACKS = (
         "x = " + "(" * 5000 + ")" * 5000,
         expect_refusal("syntax_error"),
     ),
+    Attack(
+        "an f-string that a parser reads anew for each of its 60000 fields",
+        'x = f"' + "{a}" * 60_000 + '"',
+        expect_refusal("syntax_error"),
+    ),
     Attack("not text", b"\xff\xfe\x00", expect_refusal("syntax_error")),
     Attack(
         "work while it is imported",

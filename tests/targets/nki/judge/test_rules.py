@@ -219,3 +219,42 @@ def test_no_forbidden_built_in_is_reachable_by_name(name):
 def test_what_python_would_not_compile_is_a_syntax_error(source):
     with pytest.raises(SyntaxError):
         rules.check_source(parse_source(source.encode()), source)
+
+
+FIELDS = "{a}" * 6000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'x = f"{FIELDS}"',
+        f"x = Rf'''\n\n{FIELDS}'''",
+        f"y = \"'\"; x = f'it\\'s {FIELDS}'",
+        f'# it\'s\rx = F"{FIELDS}"',
+        'x = f"' + "{a:{a}}" * 4000 + '"',
+        'x = (f"{a}' + f'" f"{FIELDS}" "{{")',
+    ],
+)
+def test_an_f_string_that_takes_seconds_to_parse_is_refused_unparsed(monkeypatch, text):
+    def never(*args: object, **kwargs: object) -> None:
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr(ast, "parse", never)
+    found = rules.find_first_offence(f"import nki\n{text}\n".encode())
+    assert found is not None
+    assert (found.code, found.line) == ("syntax_error", 2)
+    assert "too many fields" in found.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'x = "{FIELDS}"',
+        f"# it's f\"{FIELDS}",
+        "x = [" + 'f"{a}", ' * 6000 + "]",
+        f'x = "f{FIELDS}" f"{{a}}"',
+        "x = [" + "{}, " * 9000 + "]",
+    ],
+)
+def test_many_braces_that_take_no_time_to_parse_pass(text):
+    assert rules.find_first_offence(f"a = 1\n{text}\n".encode()) is None
