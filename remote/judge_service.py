@@ -133,8 +133,7 @@ class JudgeService:
     async def retrace_kernel(self, run: EvaluationContext, reply: bytes) -> JudgeOutcome | None:
         """Trace a kernel in a fresh process, with other hashes and addresses; None if `reply` comes again.
 
-        `trace_kernel` repeats calls in one process, where a set of strings has one order. The home's secret
-        and the kernel draw the seed of the hashes, so no kernel can be made for it.
+        `trace_kernel` repeats calls in one process, where a set of strings has one order.
 
         Raises:
             InfrastructureError: the jail failed.
@@ -142,15 +141,14 @@ class JudgeService:
         tracer, target = load_tracer(run.request.target), run.request.target
         dims = run.problem.spec.dims(run.request.size)
         request = tracer.request(run.source.decode(), run.problem, dims, target=target)
-        drawn = digest_of(f"{self.references.secret} {run.request.source}".encode())
-        program = replace(tracer.program(self.jail_limits), hash_seed=1 + int(drawn[-7:], 16))
+        program = replace(tracer.program(self.jail_limits), hash_seed=self.draw_hash_seed(run))
         result = await run_jailed(program, request, strength=self.strength)
-        failed = tracer_failure(result)
-        if failed is not None or result.answer == reply:
-            return failed
-        text = "the kernel builds another program in another process"
-        hint = "let the program depend on the arguments only; sort a set before you walk through it"
-        return rejected_outcome(Verdict.COMPILE_ERROR, "trace", "trace_differs", text, hint=hint)
+        return tracer_failure(result) or (None if result.answer == reply else reject_other_program())
+
+    def draw_hash_seed(self, run: EvaluationContext) -> int:
+        """Return the seed of the hashes with which a kernel is traced again; no kernel can know it."""
+        drawn = digest_of(f"{self.references.secret} {run.request.source}".encode())
+        return 1 + int(drawn[-7:], 16)
 
     async def _trace_to_text(self, tracer: Tracer, request: bytes) -> str:
         """Return a tracer's reply as text that can be kept.
@@ -206,6 +204,13 @@ class JudgeService:
     async def aclose(self) -> None:
         """Kill every worker."""
         await self.workers.aclose()
+
+
+def reject_other_program() -> JudgeOutcome:
+    """Return the outcome for a kernel that builds another program in another process."""
+    text = "the kernel builds another program in another process"
+    hint = "let the program depend on the arguments only; sort a set before you walk through it"
+    return rejected_outcome(Verdict.COMPILE_ERROR, "trace", "trace_differs", text, hint=hint)
 
 
 def select_judged_sets(

@@ -126,12 +126,19 @@ class NeuronDevice:
             result = await self._judge.trace_kernel(run)
         return b"" if tracer_failure(result) else result.answer
 
+    async def _retrace_here(self, run: EvaluationContext, program: bytes) -> JudgeOutcome | None:
+        """Trace a kernel in another process; return the verdict if it builds another program there."""
+        async with self._judge.slots, run.time_stage("retrace"):
+            return await self._judge.retrace_kernel(run, program)
+
     async def measure_kernel(
         self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, outcome: JudgeOutcome
     ) -> JudgeOutcome:
         """Measure a correct kernel until it is steady, and profile it."""
         if outcome.verdict is not Verdict.CORRECT:
             return outcome
+        if compiled.program and (differs := await self._retrace_here(run, compiled.program)) is not None:
+            return differs
         protocol = protocol_for(run.request.target)
         async with run.time_stage("benchmark"):
             parent = self._measured.get(_kernel_key(run, run.request.base_ms))

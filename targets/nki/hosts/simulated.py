@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 from remote.evaluation_context import EvaluationContext, tracer_failure
 from remote.judge.job import CheckJob, JudgeOutcome
-from remote.judge_service import JudgeService
+from remote.judge_service import JudgeService, reject_other_program
 from remote.sandbox import JailResult
 from remote.ssh.errors import HostDisagreesError, HostProtocolError
 from remote.ssh.job import AnswerReader
@@ -54,6 +54,7 @@ class SimulatedDevice:
     """The simulator, on a host."""
 
     def __init__(self, judge: JudgeService) -> None:
+        self._judge = judge
         self._limits = judge.jail_limits
         self._workers = judge.workers
         self._programs = ProgramCache()
@@ -62,15 +63,7 @@ class SimulatedDevice:
         self, steps: EvaluationSteps, run: EvaluationContext
     ) -> CompiledKernel | JudgeOutcome:
         """Trace the kernel; return the verdict where that failed."""
-        asked = _trace_request(run)
-        key = artefact_key(steps, asked, str(self._limits))
-        payload = {
-            "artefact": key,
-            "request": asked,
-            "limits": asdict(self._limits),
-            "strength": steps.weakest_jail,
-        }
-        answer = await steps.run_step("compile", payload, deadline_s=2 * self._limits.wall_s + SHORT_S)
+        key, answer = await self._trace_there(steps, _trace_request(run, repeat=True))
         program = await self._fetch_program(steps, answer)
         ended = tracer_failure(_jail_result(steps, answer, program))
         if ended is None:
@@ -82,12 +75,43 @@ class SimulatedDevice:
         call = {"artefact": key, "memory_bytes": self._workers.limits.memory_bytes, **call_payload(run)}
         return CompiledKernel(key=key, digest=digest, program=program, drawn_by=program, call=call)
 
+    async def _trace_there(
+        self, steps: EvaluationSteps, request: str, hash_seed: int | None = None
+    ) -> tuple[str, StepAnswer]:
+        """Trace a kernel on the host; return the key of what the tracer said, and how it ended."""
+        key = artefact_key(
+            steps, request, str(self._limits), *([] if hash_seed is None else [str(hash_seed)])
+        )
+        payload = {
+            "artefact": key,
+            "request": request,
+            "limits": asdict(self._limits),
+            "strength": steps.weakest_jail,
+            "hash_seed": hash_seed,
+        }
+        return key, await steps.run_step("compile", payload, deadline_s=2 * self._limits.wall_s + SHORT_S)
+
+    async def _retrace_there(
+        self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel
+    ) -> JudgeOutcome | None:
+        """Trace a kernel in another process there; return the verdict if it builds another program."""
+        seed = self._judge.draw_hash_seed(run)
+        _, answer = await self._trace_there(steps, _trace_request(run, repeat=False), seed)
+        if answer.fields.get("digest") == compiled.digest:
+            return None
+        program = await self._fetch_program(steps, answer)
+        return tracer_failure(_jail_result(steps, answer, program)) or reject_other_program()
+
     async def measure_kernel(
         self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, outcome: JudgeOutcome
     ) -> JudgeOutcome:
         """Check the time that the host reports for the kernel: the model here has the last word."""
         if outcome.benchmark is None:
             return outcome
+        async with run.time_stage("retrace"):
+            differs = await self._retrace_there(steps, run, compiled)
+        if differs is not None:
+            return differs
         async with run.time_stage("benchmark"):
             samples = await self.sample_times(steps, run, compiled)
         expected = outcome.benchmark.latency_ms
@@ -127,9 +151,9 @@ class SimulatedDevice:
         return known
 
 
-def _trace_request(run: EvaluationContext) -> str:
+def _trace_request(run: EvaluationContext, *, repeat: bool) -> str:
     dims, target = run.problem.spec.dims(run.request.size), run.request.target
-    asked = NkiTracer().request(run.source.decode(), run.problem, dims, target=target, repeat=True)
+    asked = NkiTracer().request(run.source.decode(), run.problem, dims, target=target, repeat=repeat)
     return asked.decode()
 
 

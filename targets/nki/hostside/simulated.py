@@ -31,6 +31,7 @@ def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> d
         site_packages=True,  # NumPy, for kernels that import it
         fills_memory=True,
         limits=JailLimits(**task.payload["limits"]),
+        hash_seed=task.payload.get("hash_seed"),
     )
     result = run_in_jail(program, task.payload["request"].encode(), task.payload.get("strength"))
     to.write_bytes(result.answer)

@@ -157,10 +157,13 @@ def _find_order(hash_seed: int) -> str:
     return done.stdout.strip()
 
 
+RIGHT_IN_ONE_PROCESS = only_once(IN_A_SET.replace("KNOWN", _find_order(0)), "order() in ORDERS")
+"""Right with the hashes that every jail's first process has, and with no others."""
+
 ATTACKS = (
     Attack(
         "right in the judge's first process only: the order of a set of strings",
-        only_once(IN_A_SET.replace("KNOWN", _find_order(0)), "order() in ORDERS"),
+        RIGHT_IN_ONE_PROCESS,
         broken("trace_differs"),
     ),
     Attack(

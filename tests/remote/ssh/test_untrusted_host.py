@@ -17,7 +17,8 @@ from remote.ssh.errors import HostProtocolError, HostPythonError
 from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.host_config import host_from_config
 from remote.ssh.job import AnswerReader, read_facts, read_result
-from state.model import PERSON, HostConfig, Level
+from state.model import PERSON, HostConfig, Level, Verdict
+from tests.adversarial.attacks.repeats import RIGHT_IN_ONE_PROCESS
 from tests.support.hostside import LocalJobs
 from tests.support.sweeps import parametrize_sweep
 
@@ -196,13 +197,23 @@ async def test_what_is_drawn_with_the_secret_stays_home_until_the_kernel_has_end
     jobs = LocalJobs(tmp_path / "workdir")
     await judge_on_host(jobs, judge, silu)
     steps = [job.step for job in jobs.asked]
-    assert steps == ["probe", "compile", "draw", "execute", "compare", "benchmark"]
+    assert steps == ["probe", "compile", "draw", "execute", "compare", "compile", "benchmark"]
     for job in jobs.asked:
         told = json.dumps(job.payload)
         assert "a secret of tests" not in told
         assert ("seed" in job.payload) == (job.step == "compare")
         if job.step in {"compile", "draw", "execute"}:
             assert "box" not in told
+
+
+async def test_a_kernel_is_traced_there_again_in_another_process(judge, silu, tmp_path):
+    jobs = LocalJobs(tmp_path / "workdir")
+    found = await judge_on_host(jobs, judge, silu, RIGHT_IN_ONE_PROCESS)
+    assert (found.verdict, found.error and found.error.code) == (Verdict.COMPILE_ERROR, "trace_differs")
+    seeds = [job.payload["hash_seed"] for job in jobs.asked if job.step == "compile"]
+    assert seeds[0] is None
+    assert seeds[1:]
+    assert all(seeds[1:])
 
 
 async def test_a_host_with_a_weak_jail_compiles_no_kernel_of_a_model(judge, silu, tmp_path):

@@ -20,6 +20,7 @@ from remote.ssh.measure import TimingProtocol
 from state.model import Level, Verdict
 from targets.nki.hosts.neuron import protocol_for
 from targets.nki.hostside import neuron
+from tests.adversarial.attacks.repeats import RIGHT_IN_ONE_PROCESS
 from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
 from tests.support.stand_in_sdk import make_python, make_runtime, make_tools
@@ -128,6 +129,13 @@ async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monke
     rounds = [job.prefer for job in jobs.asked if job.step == "benchmark"]
     if verdict is Verdict.UNSTABLE:
         assert rounds == [1, 2, 3]
+
+
+async def test_a_kernel_that_builds_another_program_in_another_process_is_not_measured(evaluator, jobs, silu):
+    source = f"# computes: {RIGHT}\n# takes: 0.5\n{RIGHT_IN_ONE_PROCESS}"
+    found = (await judge_on_device(evaluator, silu, source)).evaluation
+    assert (found.verdict, found.error and found.error.code) == (Verdict.COMPILE_ERROR, "trace_differs")
+    assert "benchmark" not in [job.step for job in jobs.asked]
 
 
 async def test_a_measurement_below_the_bound_is_repeated_and_warned_of_but_not_refused(evaluator, jobs, silu):
