@@ -40,10 +40,12 @@ CLOSING_SECONDS = 60.0
 
 KEPT_FIELDS = (
     "reason", "initial_ms", "initial_lo_ms", "initial_hi_ms", "best_ms", "best_lo_ms", "best_hi_ms",
-    "best_level", "speedup", "best_wins_percent", "plain_bound_ms", "tight_bound_ms", "percent_of_peak",
-    "percent_of_tight_bound", "evaluated", "looked_at", "given", "decision_digest",
+    "best_level", "speedup", "best_wins_percent", "plain_bound_ms", "model_bound_ms", "tight_bound_ms",
+    "percent_of_peak", "percent_of_model_bound", "percent_of_tight_bound", "evaluated", "looked_at", "given",
+    "decision_digest",
 )  # fmt: skip
-"""The stored fields of a run's status; latencies and bounds in ms, all predicted."""
+"""The stored fields of a run's status; latencies and bounds in ms, all predicted. The model bound was once
+called tight: it has both names, of which older files have the older."""
 
 ARMS = (*(name + end for name in STRATEGIES for end in ("", BLIND)), f"beam{REUSE}")
 """The strategies, each with and without predictions, and the beam with lessons of other runs."""

@@ -6,8 +6,10 @@ Everything is what the log knew then; nothing later shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from agentctl.formatting import explain_share_of_bound
+from agentctl.views import OMIT_EMPTY
 from agentctl.views.run import LatencyInterval, RunView, latency_of, run_view
 from agentctl.views.series import last_run_seq, require_event
 from state.fold import RunState
@@ -54,7 +56,10 @@ class LearningNote:
 
 @dataclass(frozen=True, slots=True)
 class RunAtEvent:
-    """A run after its event number `at`, out of `of`; `type` and `time` are those of that event."""
+    """A run after its event number `at`, out of `of`; `type` and `time` are those of that event.
+
+    `below_bound`: what to think of a best latency below the model bound; None if it is above.
+    """
 
     at: int
     of: int
@@ -66,6 +71,7 @@ class RunAtEvent:
     in_flight: tuple[EffectInFlight, ...]
     experiences: tuple[LearningNote, ...]
     reflections: tuple[LearningNote, ...]
+    below_bound: str | None = field(default=None, metadata={OMIT_EMPTY: True})
 
 
 def run_at_event(
@@ -82,13 +88,14 @@ def run_at_event(
     item = require_event(reader, run, here)
     past = here < of
     state = reader.run_state(run, here if past else None)
+    shown = run_view(run, state, owned=None if past else owned)
     return RunAtEvent(
         at=here,
         of=of,
         seq=item.seq,
         type=item.type,
         time=item.time.isoformat(timespec="seconds"),
-        run=run_view(run, state, owned=None if past else owned),
+        run=shown,
         beam=tuple(_beam_member(entry, state) for entry in state.beam),
         in_flight=_effects_in_flight(state),
         experiences=tuple(
@@ -98,6 +105,9 @@ def run_at_event(
         reflections=tuple(
             LearningNote(one.grade.value, one.technique, one.actual_speedup, one.lesson)
             for one in state.reflections[::-1][:MAX_NOTES]
+        ),
+        below_bound=explain_share_of_bound(
+            shown.percent_of_model_bound, predicted=shown.predicted is not False
         ),
     )
 

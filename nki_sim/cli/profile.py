@@ -136,8 +136,13 @@ def _profile_kernel(options: argparse.Namespace, report: Report) -> int:
 
 
 def explain_forecast(found: Forecast, work: MinimalWork | None, ifs: Sequence[WhatIf] | None) -> Report:
-    """Report an explanation, with memory over time reduced to fewer points."""
+    """Report an explanation, with memory over time reduced to fewer points.
+
+    The model bound was once called tight: it has both names.
+    """
     made = asdict(explain_latency(found, work, ifs))
+    roof = made["roofline"]
+    roof |= {"model_bound_ms": roof["tight_ms"], "percent_of_model_bound": roof["tight_percent"]}
     for use in made["occupancy"]:
         points = thin_series(use.pop("at_ms"), use.pop("used"), POINTS)
         use["over_time"] = [{"at_ms": at_ms, "used": used} for at_ms, used in points]

@@ -122,9 +122,11 @@ def judge_with_profiles(world: World) -> Judge:
     return judge
 
 
-def world_of(config: RunConfig | None = None, *, kernel: str = KERNEL, order: int | None = 1) -> World:
+def world_of(
+    config: RunConfig | None = None, *, kernel: str = KERNEL, order: int | None = 1, tight_ms: float = 0.8
+) -> World:
     """Return a run that has not begun; `finish` or `step` it."""
-    bounds = LatencyBounds(plain_ms=0.5, tight_ms=0.8)
+    bounds = LatencyBounds(plain_ms=0.5, tight_ms=tight_ms)
     world = World(config or small(rounds=4), kernel=kernel, bounds=bounds, order=order)
     world.judge = judge_with_profiles(world)
     return world

@@ -101,7 +101,7 @@ export function figures(moment) {
     ["best", run.best_ms === null ? "none yet" : `${ms(run.best_ms)} ${kind}`, between],
     ["speed-up", times(run.speedup), sure],
     ["of the roofline", percent(run.percent_of_peak), ""],
-    ["of the model bound", percent(run.percent_of_model_bound), `bound ${ms(run.model_bound_ms)}`],
+    ["of the model bound", percent(run.percent_of_model_bound), moment.below_bound ?? `bound ${ms(run.model_bound_ms)}`],
     ["round", `${run.round} of ${run.rounds}`, reason(run.reason)],
     ["judged", run.evaluated.toLocaleString("en"), `${run.failed} not correct, ${count(run.duplicates, "duplicate")}`],
     ["spent", usd(run.spent_usd), cap],

@@ -108,6 +108,7 @@ def test_means_are_of_the_beam_at_full_size():
     found = results.summarize_results(rows)
     assert found["trn2_percent_of_peak"] == pytest.approx(40.0)
     assert found["trn2_percent_of_tight_bound"] == pytest.approx(75.0)
+    assert found["trn2_percent_of_model_bound"] == found["trn2_percent_of_tight_bound"]
     assert found["trn2_initial_percent_of_peak"] == pytest.approx(25.0)
     assert found["trn2_problems"] == 2
     assert found["trn1_percent_of_peak"] is None

@@ -16,6 +16,7 @@ from tests.agentctl.page.conftest import OTHER, RUN
 from tests.agentctl.page.serving import serving
 from tests.support import fakes
 from tests.support import simulated_logs as recorded
+from tests.support.world import small
 
 pytestmark = [
     pytest.mark.needs("chromium", package="chromium"),
@@ -51,6 +52,24 @@ def test_a_run_proceeds_before_one_s_eyes(browser, tmp_path):
             found.clean()
             assert page.evaluate(PAINTED, page.query_selector(".plot canvas")) > 5
         expect(page.locator("#live")).to_have_text("reconnecting")
+
+
+def test_a_best_latency_below_the_model_bound_has_a_note(browser, tmp_path):
+    world = recorded.world_of(small(rounds=1), tight_ms=1000)
+    judge = world.judge
+
+    def measure(source):
+        found = judge(source)
+        benchmark = found.benchmark and found.benchmark.model_copy(update={"predicted": False})
+        return found.model_copy(update={"benchmark": benchmark})
+
+    world.judge = measure
+    recorded.record(tmp_path / "home", {RUN: world.finish()})
+    with serving(tmp_path / "home") as served:
+        found = visit(browser, served)
+        figure = found.open().locator(".figures > div", has_text="of the model bound")
+        expect(figure).to_contain_text("the device is faster than the constants of the model")
+        found.clean()
 
 
 def test_any_moment_can_be_looked_at(browser, served, reader):

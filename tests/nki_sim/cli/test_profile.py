@@ -139,6 +139,9 @@ def test_the_problem_may_say_its_work(kernel_file: Path, cli: Any) -> None:
     found = report["explanation"]["roofline"]
     wanted = MinimalWork(read_bytes=10**9, write_bytes=0, matmul_flops=10, matmul_dtype="bfloat16")
     assert (found["work_of"], found["plain_ms"]) == ("problem", plain_bound(wanted, targets.load("trn2")))
+    assert (found["model_bound_ms"], found["percent_of_model_bound"]) == (
+        found["tight_ms"], found["tight_percent"],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
