@@ -56,7 +56,7 @@ make_venv() {
     fi
     python=$(find_python)
     echo "Making .venv with $("$python" --version) ..." >&2
-    "$python" -m venv --clear "$venv" || fail "could not make $venv"
+    "$python" -m venv --clear "$venv" 2>&1 | show_progress || fail "could not make $venv"
     printf '%s\n' "$root" >"$venv/.root"
 }
 
@@ -69,13 +69,34 @@ install() {
     if [ "$(cat "$stamp" 2>/dev/null)" = "$digest" ]; then return; fi
     echo "Installing $lock into .venv (about a minute, once) ..." >&2
     pip_install --require-hashes -r "$root/$lock" &&
+        echo "Installing nki-kernel-agent itself ..." >&2 &&
         pip_install --no-deps --no-build-isolation -e "$root" ||
         fail "installation failed; the lines above say why"
     printf '%s\n' "$digest" >"$stamp"
+    echo "Installed; the first start takes a few seconds ..." >&2
 }
 
 pip_install() {
-    "$venv/bin/python" -m pip install --disable-pip-version-check --no-input "$@" >&2
+    PYTHONUNBUFFERED=1 "$venv/bin/python" -m pip install --disable-pip-version-check --no-input "$@" 2>&1 |
+        show_progress
+}
+
+# Passes lines on; while none comes, as when pip unpacks, it says every two seconds how long that takes.
+show_progress() {
+    local line status began=$SECONDS
+    while true; do
+        status=0
+        IFS= read -r -t 2 line || status=$?
+        if [ "$status" -eq 0 ]; then
+            printf '%s\n' "$line"
+            began=$SECONDS
+        elif [ "$status" -gt 128 ]; then
+            printf '%s  ... %s s\n' "$line" "$((SECONDS - began))"
+        else
+            printf '%s' "$line"
+            return
+        fi
+    done >&2
 }
 
 # A word is taken for a host when it names a user, a port or a domain, or when it is one that this machine
