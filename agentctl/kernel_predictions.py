@@ -24,10 +24,15 @@ MAX_REASONS = 3
 """Reasons shown of a kernel that cannot be read as a whole."""
 
 
+def source_line(source: str, error: ErrorInfo) -> str:
+    """Return the line of the source that an error is about; empty if it is about none."""
+    rows = source.splitlines()
+    return rows[error.line - 1].strip() if error.line and error.line <= len(rows) else ""
+
+
 def make_kernel_error(path: Path, source: str, error: ErrorInfo) -> DaemonError:
     """Return the error for a kernel's fault, with its line and the source line."""
-    rows = source.splitlines()
-    shown = rows[error.line - 1].strip() if error.line and error.line <= len(rows) else ""
+    shown = source_line(source, error)
     where = f"{path}:{error.line}" if error.line else str(path)
     text = f"{where}: {error.message}" + (f"\n    {shown}" if shown else "")
     return DaemonError(text, code=error.code, hint=error.hint)

@@ -152,11 +152,13 @@ def problem_of_kernel(wanted: EffectiveConfig, kernel: Path | None) -> str:
 
     Raises:
         click.UsageError: a kernel is given whose folder has no problem, and nothing says which is meant.
+        DaemonError: the kernel's file cannot be read.
     """
     from seeds.problem_files import SPEC_FILE
 
     if kernel is None or "run.problem" in wanted.sources:
         return wanted.config.run.problem
+    read_kernel_source(kernel)  # what is no file needs another name, not a problem
     if (kernel.parent / SPEC_FILE).is_file():
         return str(kernel.parent)
     raise click.UsageError(
@@ -233,6 +235,10 @@ def read_kernel_source(path: Path) -> str:
     """
     try:
         return path.read_text(encoding="utf-8")
+    except IsADirectoryError as error:
+        text = f"{path} is a folder, and a kernel is a file"
+        hint = f"for the problem in that folder: --problem {path}"
+        raise DaemonError(text, code="unreadable_kernel", hint=hint) from error
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise DaemonError(f"{path}: {reason}", code="unreadable_kernel") from error

@@ -456,7 +456,7 @@ def _parse_entry(entry: _ConfigEntry) -> Any:
         raise ValueError(f": {_describe_unknown_key(entry)}")
     adapter = _type_adapter(entry.key)
     try:
-        if entry.text:
+        if entry.text or (isinstance(entry.value, str) and _takes_list(adapter)):
             return _parse_text(adapter, entry.value)
         # Strict, so that `true` is not a number and "6" not an integer. Through JSON, because tuples are
         # lists there.
@@ -478,12 +478,17 @@ def _type_adapter(key: str) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
+def _takes_list(adapter: TypeAdapter[Any]) -> bool:
+    return bool(adapter.json_schema().get("type") == "array")
+
+
 def _parse_text(adapter: TypeAdapter[Any], text: str) -> Any:
-    """Parse a variable's text: commas separate list items; `none` means no value where allowed."""
-    kind = adapter.json_schema().get("type")
-    if kind == "array":
-        return adapter.validate_python([item.strip() for item in text.split(",")])
-    if kind is None and text.lower() == "none":  # the schema is a union: a value or nothing
+    """Parse a text: commas separate a list's items, also in brackets; `none` is no value where allowed."""
+    if _takes_list(adapter):
+        inside = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+        items = (item.strip() for item in inside.split(","))
+        return adapter.validate_python([item for item in items if item])
+    if "type" not in adapter.json_schema() and text.lower() == "none":  # a union: a value or nothing
         return adapter.validate_python(None)
     return adapter.validate_python(text)
 

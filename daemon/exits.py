@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from shlex import quote
 from typing import NoReturn
 
@@ -113,7 +113,7 @@ _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFB
 """Errors of system calls for which the disk is to blame, not the caller."""
 
 
-_COMMAND = re.compile(r"\bagentctl [a-z]+\b(?! --home)")
+_COMMAND = re.compile(r"\bagentctl ([a-z]+)\b(?! --home)")
 """A command to type, as messages and hints name it."""
 
 
@@ -163,7 +163,7 @@ def run_command(command: click.Command, program: str, arguments: Sequence[str] |
         status = status_of_error(error)
         if status is None:
             raise
-        click.echo(f"{program}: {describe_error(error)}", err=True)
+        click.echo(f"{program}: {describe_error(error, _list_verbs(command))}", err=True)
     sys.exit(status or OK)
 
 
@@ -177,19 +177,24 @@ def _drop_output() -> None:
         os.close(descriptor)
 
 
-def describe_error(error: Exception) -> str:
+def _list_verbs(command: click.Command) -> list[str]:
+    return command.list_commands(click.Context(command)) if isinstance(command, click.Group) else []
+
+
+def describe_error(error: Exception, verbs: Collection[str]) -> str:
     """Return the error's text, with its hint if it has one.
 
-    Commands in the text get the `--home` option that you gave, so that they use the same home.
+    Commands in the text, which are `verbs`, get the `--home` option that you gave, so that they use the same
+    home.
     """
     hint = getattr(error, "hint", None)
     text = f"{error} ({hint})" if hint else str(error)
-    return add_home_option(text, getattr(error, "home_words", ()))
+    return add_home_option(text, getattr(error, "home_words", ()), verbs)
 
 
-def add_home_option(text: str, home: Sequence[str]) -> str:
-    """Return `text` with the `--home` option, if you gave one, added to each command in it."""
+def add_home_option(text: str, home: Sequence[str], verbs: Collection[str]) -> str:
+    """Return `text` with the `--home` option, if you gave one, added to each command of these in it."""
     if not home:
         return text
     words = " ".join(map(quote, home))
-    return _COMMAND.sub(lambda found: f"{found[0]} {words}", text)
+    return _COMMAND.sub(lambda found: f"{found[0]} {words}" if found[1] in verbs else found[0], text)

@@ -20,7 +20,7 @@ from remote.evaluation_context import (
     tracer_failure,
 )
 from remote.evaluator import BlobReader, EvaluationAnswer, ExplanationRequest, PredictionRequest
-from remote.judge.job import ExplainJob, JudgeOutcome, TimelineJob
+from remote.judge.job import CheckJob, ExplainJob, JudgeOutcome, TimelineJob
 from remote.judge_service import JudgeService
 from remote.predictions import KernelPredictor
 from remote.tracing import load_tracer
@@ -143,7 +143,7 @@ class LocalEvaluator:
             if result.asleep:
                 # A second kill in a row is not the machine's fault.
                 result = await self.judge.trace_kernel(run)
-        ended = tracer_failure(result)
+        ended = tracer_failure(result) or await self._refuse_early(run, result.answer)
         if ended is not None:
             return ended
         outcome = await self._compare_outputs(run, result.answer)
@@ -156,6 +156,13 @@ class LocalEvaluator:
         async with run.time_stage("retrace"):
             differs = await self.judge.retrace_kernel(run, result.answer)
         return differs or outcome
+
+    async def _refuse_early(self, run: EvaluationContext, reply: bytes) -> JudgeOutcome | None:
+        """Return the verdict on a kernel without a valid program, where it would wait for the reference."""
+        if self.judge.references.has_outputs(run.problem, run.request.size):
+            return None
+        job = CheckJob(spec=run.problem.spec, size=run.request.size, target=run.request.target)
+        return await self.judge.workers.find_broken_rule(job, reply)
 
     async def _compare_outputs(self, run: EvaluationContext, reply: bytes) -> JudgeOutcome:
         """Judge a traced program on what the level compares."""

@@ -58,7 +58,8 @@ def _describe_fault(error: Exception, folder: Path) -> str:
     where = f"{Path(frames[-1].filename).relative_to(folder)}, line {frames[-1].lineno}: " if frames else ""
     text = f"{where}{type(error).__name__}: {error}".replace("\n", " ")
     if isinstance(error, ModuleNotFoundError):
-        text += f"; install {error.name} where agentctl runs, or write the reference with NumPy"
+        install = f".venv/bin/python -m pip install {(error.name or '').partition('.')[0]}"
+        text += f"; install it for agentctl ({install}), or write the reference with NumPy"
     return text
 
 

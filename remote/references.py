@@ -169,6 +169,10 @@ class ReferenceStore:
             await gather_to_end([self._compute_files(problem, size, share) for share in shares])
         return wanted
 
+    def has_outputs(self, problem: Problem, size: str) -> bool:
+        """Whether outputs of a problem were computed before; the first time may take a minute."""
+        return self._cache_folder(problem, size).is_dir()
+
     async def find_output_shapes(self, problem: Problem, size: str) -> list[tuple[tuple[int, ...], str]]:
         """Run the reference once; return the shapes and types of what it returns, whatever the spec says.
 

@@ -62,7 +62,8 @@ class NoStartingKernelError(SeedsError):
     code = "no_starting_kernel"
 
     def __init__(self, problem: str, file: str, there: Iterable[str]) -> None:
-        super().__init__(f"problem {problem!r} has no {file} to start from (it has {', '.join(there)})")
+        others = f"it has {', '.join(there)}" if there else "write one, or name another with --kernel"
+        super().__init__(f"problem {problem!r} has no {file} to start from ({others})")
 
 
 class ExpressionError(SeedsError):

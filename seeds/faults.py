@@ -6,7 +6,7 @@ dimension that one size lacks) are found on the raw table. That way neither kind
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, get_args
 
@@ -22,13 +22,16 @@ FULL, REDUCED = "full", "reduced"
 RawSpec = Mapping[str, Any]
 Sizes = Mapping[str, Mapping[str, int]]
 
+_KINDS = {"bool": "true or false", "int": "an integer", "float": "a number", "str": "a text"}
+"""Words for the types of a value that may have several, by the schema's names."""
+
 _MESSAGES = {"extra_forbidden": "unknown key", "missing": "required"}
 """Messages by the library's fault type, where its own wording addresses the schema's author."""
 
 
 def find_schema_faults(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
     """Yield the schema's faults; `too_short` is left out if an entry of that list has a fault already."""
-    found = error.errors()
+    found = list(_merge_alternatives(error.errors()))
     for item in found:
         place = item["loc"]
         inside = any(other["loc"][: len(place)] == place and other is not item for other in found)
@@ -39,6 +42,26 @@ def find_schema_faults(error: ValidationError, model: type[BaseModel]) -> Iterat
         if item["type"] == "extra_forbidden":
             message += suggest_nearest(str(place[-1]), _schema_keys(model, place[:-1]))
         yield f"problem.toml: {'.'.join(map(str, place))}: {message}{shown}"
+
+
+def _merge_alternatives(found: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Make one fault of those of a value that may have several types: the schema has one for each type."""
+    groups: dict[tuple[str | int, ...], list[Mapping[str, Any]]] = {}
+    for item in found:
+        place = item["loc"]
+        has_alternatives = bool(place) and place[-1] in _KINDS
+        groups.setdefault(place[:-1] if has_alternatives else (*place, ""), []).append(item)
+    for place, items in groups.items():
+        if place[-1:] == ("",):
+            yield from items
+            continue
+        limits = [item for item in items if not item["type"].endswith("_type")]
+        wanted = " or ".join(_KINDS[str(item["loc"][-1])] for item in items)
+        yield {
+            **(limits or items)[0],
+            "loc": place,
+            **({} if limits else {"msg": f"input should be {wanted}"}),
+        }
 
 
 def _lower_first(text: str) -> str:

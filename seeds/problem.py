@@ -203,5 +203,7 @@ def _parse_python(files: Mapping[str, bytes], path: str) -> tuple[ast.Module | N
         return None, [f"{path}: missing"]
     try:
         return ast.parse(files[path]), []
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except SyntaxError as error:
+        return None, [f"{path}: not Python: line {error.lineno or 1}: {error.msg}"]
+    except (ValueError, RecursionError, MemoryError) as error:
         return None, [f"{path}: not Python: {error}"]

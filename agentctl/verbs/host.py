@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from agentctl.app import Session, common_options
+from agentctl.app import VERBS, Session, common_options
 from agentctl.command_answers import is_owned
 from agentctl.formatting import format_command
 from agentctl.run_flags import config_from_flags
@@ -62,7 +62,7 @@ def list_hosts(session: Session) -> None:
     rows = [{**asdict(one), "configured": one.name in named} for one in found]
     none = "no hosts: none is configured (run.hosts), and no run that goes on names any"
     text = "\n".join(_format_table(found)) if found else none
-    session.emit(rows, exits.add_home_option(text, session.home_words))
+    session.emit(rows, exits.add_home_option(text, session.home_words, VERBS))
 
 
 @host.command(epilog=exits.epilog())
@@ -169,7 +169,7 @@ def _survey_hosts(session: Session, hosts: list[HostSpec], *, change: bool) -> i
         if isinstance(answer, InfrastructureError):
             good = False
             rows.append({"address": one.address, "error": {"code": answer.code, "message": answer.message}})
-            lines.append(exits.add_home_option(answer.message, session.home_words))
+            lines.append(exits.add_home_option(answer.message, session.home_words, VERBS))
         else:
             good = good and answer.usable
             missing = [{"what": what, "remedy": remedy} for what, remedy in answer.missing]

@@ -20,6 +20,7 @@ from agentctl.formatting import (
     format_percent,
     format_stability,
 )
+from agentctl.kernel_predictions import source_line
 from agentctl.run_flags import (
     effective_from_flags,
     load_named_problem,
@@ -92,7 +93,7 @@ def try_kernel(session: Session, kernel: Path | None, host: str | None, **flags:
     }
     name = str(kernel or f"initial kernel of {problem.name}")
     where = answer.where and answer.where.model_dump()
-    text = _format_verdict(name, evaluation, shares)
+    text = _format_verdict(name, source, evaluation, shares)
     text += f"\n  host: {where['host']}\n  device: {where['device']}" if where else ""
     session.emit({**evaluation.model_dump(mode="json"), **shares, "where": where}, text)
     return exits.OK if evaluation.is_correct else exits.FAILURE
@@ -183,7 +184,7 @@ async def _report_waiting(doing: str, seconds: float) -> None:
         click.echo(f"{doing}: {waited:g} s, {seconds:g} s at most", err=True)
 
 
-def _format_verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None]) -> str:
+def _format_verdict(name: str, source: str, evaluation: Evaluation, shares: dict[str, float | None]) -> str:
     correct, level = evaluation.is_correct, LEVELS[evaluation.level]
     found = f" on {level}" if correct else f", found in the judge's stage {evaluation.stage}"
     lines = [f"{name}: {evaluation.verdict.value}{found}"]
@@ -191,6 +192,7 @@ def _format_verdict(name: str, evaluation: Evaluation, shares: dict[str, float |
         error = evaluation.error
         where = f" line {error.line}:" if error.line is not None else ""
         lines.append(f" {where} {error.message} [{error.code}]")
+        lines += [f"      {shown}"] if (shown := source_line(source, error)) else []
         lines += [f"  hint: {error.hint}"] if error.hint else []
     lines += [f"  warning: {one.message} [{one.code}]" for one in evaluation.warnings]
     if evaluation.rel_l2:

@@ -93,7 +93,7 @@ def test_a_kernel_file_that_cannot_be_read(ctl, home, tmp_path, verb):
     (tmp_path / "latin.py").write_bytes(b"# caf\xe9\n")
     for path, why in [
         (tmp_path / "none.py", "No such file"),
-        (tmp_path, "directory"),
+        (tmp_path, "is a folder, and a kernel is a file"),
         (tmp_path / "latin.py", "UTF-8"),
     ]:
         arguments = {
@@ -132,7 +132,7 @@ def test_a_run_without_a_correct_kernel_has_no_best(ctl, home):
 @pytest.mark.parametrize(
     ("source", "verdict", "words"),
     [
-        ("def kernel(:\n", "lint_error", ("line 1",)),
+        ("def kernel(:\n", "lint_error", ("line 1", "\n      def kernel(:\n")),
         ("import os\n" + GOOD, "lint_error", ("os",)),
         (GOOD.replace("scale=-1.0", "scale=-2.0"), "incorrect", ("L2",)),
     ],
@@ -369,6 +369,12 @@ def test_a_file_that_is_no_log(ctl, home):
     assert ctl("status").status == exits.LOG
     assert ctl("run", *FAKE).status == exits.LOG
     assert HomeLayout(home).database.read_bytes() == b"not a database, " * 100
+
+
+def test_only_commands_in_a_message_get_the_home():
+    text = "agentctl did not write it; where agentctl runs, `agentctl run` does"
+    said = exits.add_home_option(text, ("--home", "a b"), ["run", "status"])
+    assert said == "agentctl did not write it; where agentctl runs, `agentctl run --home 'a b'` does"
 
 
 @pytest.mark.parametrize("arguments", [("status",), ("best",), ("verify", "--json")])

@@ -33,6 +33,13 @@ def test_a_kernel_without_a_problem_beside_it_is_asked_about(ctl, fake_kernel):
     assert "--problem NAME or FOLDER" in fakes.join_wrapped_lines(called.err)
 
 
+def test_a_kernel_that_is_not_there_is_not_asked_about(ctl, tmp_path):
+    for verb in (("try",), ("run", "--kernel")):
+        called = ctl(*verb, tmp_path / "gone" / "kernel.py")
+        assert called.status == exits.USAGE
+        assert called.err == f"agentctl: {tmp_path / 'gone' / 'kernel.py'}: No such file or directory\n"
+
+
 def test_a_file_and_a_folder_that_is_not_there_are_told_apart(ctl, folder):
     file = ctl("submit", "--problem", folder / "kernel.py")
     assert file.status == exits.USAGE

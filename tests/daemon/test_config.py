@@ -20,6 +20,7 @@ from daemon.config import (
     DaemonConfig,
     EffectiveConfig,
     load_config,
+    parse_setting,
     render_json,
     render_toml,
 )
@@ -76,6 +77,27 @@ def test_variables_are_read_by_the_type_of_their_key(home, name, text, value):
     shown = render_json(load_config(home, {f"NKI_AGENT_{name}": text}))
     key = name.lower().replace("__", ".")
     assert shown[key] == {"value": value, "origin": f"NKI_AGENT_{name}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("builtin", ("builtin",)),
+        ("builtin, openai", ("builtin", "openai")),
+        ("[builtin,openai]", ("builtin", "openai")),  # what a shell leaves of ["builtin","openai"]
+    ],
+)
+def test_a_text_stands_for_a_list_in_files_and_flags_too(home, text, value):
+    write(home, f"[run]\nplanner = {json.dumps(text)}\n")
+    assert load_config(home, {}).config.run.planner == value
+    assert load_config(home, {}, {"run.planner": text}).config.run.planner == value
+    assert parse_setting("planner", text) == ("run.planner", value)
+
+
+def test_a_text_without_items_is_an_empty_list(home):
+    assert load_config(home, {}, {"run.llm.models": ""}).config.run.llm.models == ()
+    (line,) = faults(home, overrides={"run.planner": ""})
+    assert "at least 1 item" in line
 
 
 def test_a_variable_overrides_the_file_with_nothing(home):

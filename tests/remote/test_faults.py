@@ -207,7 +207,7 @@ def with_reference(source: str) -> seeds.Problem:
         ),
         (
             "import nowhere\ndef reference(x):\n    return x\n",
-            "reference.py, line 1: ModuleNotFoundError: No module named 'nowhere'; install nowhere where",
+            "reference.py, line 1: ModuleNotFoundError: No module named 'nowhere'; install it for agentctl",
         ),
         (
             "def reference(x):\n    return x[1:]\n",

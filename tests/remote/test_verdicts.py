@@ -163,6 +163,21 @@ async def test_verdict(case, silu, make_evaluator, monkeypatch):
     assert all(error >= silu.problem.spec.rel_l2 for error in found.rel_l2.values())
 
 
+@pytest.mark.parametrize("case", ["raises", "unwritten tail"])
+async def test_a_kernel_without_a_valid_program_does_not_wait_for_the_reference(
+    case, silu, make_evaluator, tmp_path, monkeypatch
+):
+    verdict, stage, code, _, make = CASES[case]
+    evaluator = make_evaluator(home=tmp_path)
+
+    async def never(*_: object) -> None:
+        raise AssertionError("the reference was computed")
+
+    monkeypatch.setattr(evaluator.judge, "load_references", never)
+    found = (await evaluator.evaluate(silu.request(make(silu.kernel)), silu.blobs)).evaluation
+    assert (found.verdict, found.stage, found.error.code) == (verdict, stage, code)
+
+
 LEGACY = """import numpy as np
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl

@@ -338,8 +338,12 @@ def test_a_problem_that_is_not_generic_needs_no_reduced_size():
         (b"rel_l2 = ", b"rel_12 = 1\nrel_l2 = ", "rel_12: unknown key - did you mean 'rel_l2'?"),
         (b'name = "x"', b'name = "x"\nscal = 2.0', "inputs.0.scal: unknown key - did you mean 'scale'?"),
         (b"other_flops", b"other_flop", "work.other_flop: unknown key - did you mean 'other_flops'?"),
-        (b"value = 0.5", b'value = "half"', "scalars.0.value"),
-        (b"value = 0.5", b"value = inf", "scalars.0.value"),
+        (
+            b"value = 0.5",
+            b'value = "half"',
+            "scalars.0.value: input should be true or false or an integer or a number (found 'half')",
+        ),
+        (b"value = 0.5", b"value = inf", "scalars.0.value: input should be a finite number (found inf)"),
         (b'name = "alpha"', b'name = "x"', "scalars.0.name: 'x' names two arguments"),
         (b"position = 0", b"position = 5", "scalars.0.position: 5, there are 1 before it"),
         (
