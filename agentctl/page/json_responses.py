@@ -38,6 +38,11 @@ def _replace_non_finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def shorten_text(text: str, most: int) -> str:
+    """Return a text of at most that many characters; one that was cut says so at its end."""
+    return text if len(text) <= most else f"{text[:most]}\n(cut: {len(text)} characters)"
+
+
 def json_endpoint(answer: AnswerFunction) -> Callable[[Request], Response]:
     """Return an endpoint that sends the result of `answer` as JSON, and our errors with their hints."""
 

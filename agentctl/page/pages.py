@@ -16,8 +16,9 @@ from agentctl.command_answers import queued_runs
 from agentctl.event_lookup import find_event
 from agentctl.formatting import format_command
 from agentctl.page import request_params
+from agentctl.page.dialogues import SessionPage, session_page
 from agentctl.page.event_list import EventPage, EventQuery, event_line, query_events
-from agentctl.page.json_responses import json_endpoint
+from agentctl.page.json_responses import json_endpoint, shorten_text
 from agentctl.page.kernels import KernelPage, SourceComparison, compare_sources, kernel_page
 from agentctl.page.source import HomeSource
 from agentctl.run_lookup import find_run
@@ -84,6 +85,7 @@ class Pages:
             "/api/runs/{run}/spending": self.run_spending,
             "/api/runs/{run}/health": self.run_health,
             "/api/runs/{run}/kernels/{name}": self.kernel_page,
+            "/api/runs/{run}/kernels/{name}/session": self.session_page,
             "/api/runs/{run}/diff": self.source_diff,
             "/api/events": self.list_events,
             "/api/events/{run}/{seq}": self.show_event,
@@ -141,6 +143,13 @@ class Pages:
 
     def kernel_page(self, request: Request) -> KernelPage:
         return kernel_page(
+            *self._requested_run(request),
+            request.path_params["name"],
+            at=request_params.number_param(request, "at"),
+        )
+
+    def session_page(self, request: Request) -> SessionPage:
+        return session_page(
             *self._requested_run(request),
             request.path_params["name"],
             at=request_params.number_param(request, "at"),
@@ -213,4 +222,4 @@ def _blob_text(reader: LogReader, digest: str) -> str | None:
         return f"({error})"
     except BlobMissing:
         return None
-    return text if len(text) <= MAX_BLOB_CHARS else f"{text[:MAX_BLOB_CHARS]}\n(cut: {len(text)} characters)"
+    return shorten_text(text, MAX_BLOB_CHARS)

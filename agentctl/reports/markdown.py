@@ -25,6 +25,7 @@ from agentctl.reports.phrases import (
     SOURCE_NOTES,
     below_bound_note,
     confidence_note,
+    estimates_note,
     latency_source,
     latency_with_interval,
     report_title,
@@ -96,12 +97,13 @@ def _header_section(found: ReportDocument) -> Iterator[str]:
             *start_rows(found),
             ("found correct on", LEVELS[Level(found.best.level)]),
         ]
+    cost = f"{format_usd(spending.usd)}, {format_count(spending.calls, 'call')} of models"
     rows += [
         (
             "kernels proposed",
             f"{run.proposed}, {format_count(run.evaluated, 'verdict')}, {run.looked_at} looked at",
         ),
-        ("cost", f"{format_usd(spending.usd)}, {format_count(spending.calls, 'call')} of models"),
+        ("cost", "; ".join(filter(None, (cost, estimates_note(found))))),
         ("time", f"{format_duration(spending.seconds)}, {format_count(run.round, 'round')}"),
     ]
     yield _markdown_table(("", ""), rows)

@@ -69,6 +69,12 @@ def confidence_note(wins_percent: float | None) -> str:
     return "" if wins_percent is None else format_confidence(wins_percent)
 
 
+def estimates_note(found: ReportDocument) -> str:
+    """Return how many of the tokens are estimates; empty if all were counted."""
+    guessed = found.figures["calls"].get("estimated_tokens", 0)
+    return f"{guessed:,} of the tokens are estimates, as their endpoint counted none" if guessed else ""
+
+
 def moved_counters(
     old: Mapping[str, float], new: Mapping[str, float]
 ) -> list[tuple[str, tuple[float, float]]]:

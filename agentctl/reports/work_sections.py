@@ -13,6 +13,7 @@ from agentctl.formatting import (
 from agentctl.reports.document import ReportDocument
 from agentctl.reports.html_blocks import html_figure, html_section, html_table
 from agentctl.reports.markup import Child, Html, element
+from agentctl.reports.phrases import estimates_note
 from agentctl.views.spending import KINDS
 
 KIND_WORDS = {
@@ -93,7 +94,6 @@ def spending_section(found: ReportDocument) -> Html:
         content.append(html_table(head, rows, numbers=range(2, 7)))
         each = format_usd(found.figures["cost_per_improvement_usd"])
         content.append(element("p", f"A kept improvement cost {each}."))
-        if guessed := found.figures["calls"].get("estimated_tokens"):
-            said = f"{guessed:,} of the tokens are estimates, as their endpoint counted none."
-            content.append(element("p", said))
+        if guessed := estimates_note(found):
+            content.append(element("p", f"{guessed}."))
     return html_section("Cost and time", content)

@@ -107,7 +107,7 @@ def _show_kernel(session: Session, run: str, name: str, what: str) -> None:
         if held is None:
             raise DaemonError(f"no session was held for {found.id}", code="no_session")
         content = {"run": run, "candidate": found.id, "session": as_json(held)}
-        session.emit(content, "\n".join(_session_lines(held)))
+        session.emit(content, "\n".join(_session_lines(held, found.id)))
         return
     if what in ("prompt", "answer"):
         if not asked:
@@ -227,9 +227,9 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 
 def _exchange_heading(one: Exchange) -> str:
     cost = "" if one.outcome in ("lost", "waits") else f", {format_usd(one.cost_usd)}"
-    tokens = (
-        f", {one.input_tokens} tokens in, {one.output_tokens} out" if one.input_tokens is not None else ""
-    )
+    guessed = " (estimated)" if one.estimated else ""
+    counted = f", {one.input_tokens} tokens in, {one.output_tokens} out{guessed}"
+    tokens = counted if one.input_tokens is not None else ""
     again = f", attempt {one.attempt}" if one.attempt > 1 else ""
     question = f", question {one.question + 1}" if one.question else ""
     said = f"{one.role} to {one.model} ({one.place}){question}{again}: {one.outcome}{tokens}{cost}"
@@ -249,16 +249,25 @@ def _answer_lines(one: Exchange) -> Iterator[str]:
     yield ""
 
 
-def _session_lines(held: SessionView) -> Iterator[str]:
-    taken = len({turn.exchange.question for turn in held.turns})
+def _session_lines(held: SessionView, kernel: str) -> Iterator[str]:
     ended = f"ended: {held.reason}" if held.reason else "goes on"
     detail = f", {held.detail}" if held.detail else ""
-    yield f"session with {held.model} ({held.place}): {taken} of {held.most_turns} turns, {ended}{detail}"
-    for turn in held.turns:
+    turns = f"{held.turns_taken} of {held.most_turns} turns"
+    yield f"session with {held.model} ({held.place}): {turns}, {ended}{detail}"
+    if held.candidate != kernel:
+        yield f"  it is the session of {held.candidate}, which submitted {kernel} besides"
+    if any(turn.exchange for turn in held.turns):
+        guessed = " (some estimated)" if held.estimated else ""
+        counted = f"{held.input_tokens} tokens in ({held.cached_tokens} cached), {held.output_tokens} out"
+        yield f"  in all {counted}{guessed}, {format_usd(held.cost_usd)}"
+    for number, turn in enumerate(held.turns, start=1):
         yield ""
-        yield _exchange_heading(turn.exchange)
-        text = (turn.exchange.text or turn.exchange.said or "").strip()
-        yield from _indent(text) if text else ()
+        if turn.exchange is None:
+            yield style(f"call {number} of the agent", "head")
+        else:
+            yield _exchange_heading(turn.exchange)
+            text = (turn.exchange.text or turn.exchange.said or "").strip()
+            yield from _indent(text) if text else ()
         for call in turn.calls:
             yield style(f"  {call.tool} {_short_arguments(call.arguments)}", "key")
             yield from _indent(call.result.strip() if call.result is not None else "(it runs)", by=4)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from state.errors import BlobMissing
-from state.events import CallCompleted, CallEnded, CallFailed, CallLost, CallStarted
+from state.events import CallCompleted, CallEnded, CallFailed, CallLost, CallStarted, KernelProposed
 from state.model import EffectKey, Role
 from state.reader import LogReader
 from state.records import RecordedEvent
@@ -25,8 +25,9 @@ class Exchange:
 
     `guide` is the general part of the prompt and `case` the specific part; None if they are no longer in
     this log. `text` is the prose of an answer, which in a session has tool calls besides. `outcome` is
-    answered, lost, waits or a kind of failure; `said` is the error of a failure. `cost_usd` is None if the
-    price is unknown. `place` is the attempt's first event, as RUN@SEQ.
+    answered, lost, waits or a kind of failure; `said` is the error of a failure. Tokens are `estimated` where
+    the endpoint counted none. `cost_usd` is None if the price is unknown. `place` is the attempt's first
+    event, as RUN@SEQ.
     """
 
     role: str
@@ -45,29 +46,45 @@ class Exchange:
     input_tokens: int | None
     cached_tokens: int | None
     output_tokens: int | None
+    estimated: bool
     cost_usd: float | None
 
 
-def load_exchanges(reader: LogReader, run: str, candidate: str) -> tuple[Exchange, ...]:
-    """Return the exchanges for a candidate of a run, its plan first; empty if no model was asked."""
+def load_exchanges(
+    reader: LogReader, run: str, candidate: str, *, at: int | None = None
+) -> tuple[Exchange, ...]:
+    """Return the exchanges for a candidate of a run, its plan first; empty if no model was asked.
+
+    With `at`, return those that had begun by that event of the run.
+    """
     place = EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
     plan = place._replace(implementation=0, repair=0)
     found: list[Exchange] = []
     for role in MODEL_ROLES:
         key = (plan if role is Role.PLANNER else place).for_role(role)
-        found += (_build_exchange(reader, item, ended) for item, ended in _call_attempts(reader, run, key))
+        if role is Role.EXECUTOR:
+            key = executor_key(reader, run, candidate, at=at)
+        found += (_build_exchange(reader, *pair) for pair in _call_attempts(reader, run, key, at))
     return tuple(found)
 
 
+def executor_key(reader: LogReader, run: str, candidate: str, *, at: int | None = None) -> EffectKey:
+    """Return the effect that wrote a kernel: its own, or the session that submitted it besides another."""
+    own = EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
+    item = reader.event_by_key(run, f"{own}#outcome", at)
+    beside = item.event.beside if item is not None and isinstance(item.event, KernelProposed) else None
+    return own if beside is None else EffectKey.parse(beside)
+
+
 def _call_attempts(
-    reader: LogReader, run: str, key: EffectKey
+    reader: LogReader, run: str, key: EffectKey, at: int | None
 ) -> Iterator[tuple[RecordedEvent, RecordedEvent | None]]:
     """Yield the attempts of an effect, question by question, each with its outcome if it has one."""
     question = 0
-    while reader.event_by_key(run, f"{key}#call{question}.1") is not None:
+    while reader.event_by_key(run, f"{key}#call{question}.1", at) is not None:
         attempt = 1
-        while (item := reader.event_by_key(run, f"{key}#call{question}.{attempt}")) is not None:
-            yield item, reader.event_by_key(run, f"{key}#call{question}.{attempt}#outcome")
+        while (item := reader.event_by_key(run, f"{key}#call{question}.{attempt}", at)) is not None:
+            yield item, reader.event_by_key(run, f"{key}#call{question}.{attempt}#outcome", at)
             attempt += 1
         question += 1
 
@@ -96,6 +113,7 @@ def _build_exchange(reader: LogReader, item: RecordedEvent, ended: RecordedEvent
         input_tokens=tokens.input if tokens else None,
         cached_tokens=tokens.cached if tokens else None,
         output_tokens=tokens.output if tokens else None,
+        estimated=tokens is not None and tokens.estimated,
         cost_usd=event.cost_usd if isinstance(event, CallEnded) else None,
     )
 

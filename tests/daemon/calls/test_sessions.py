@@ -12,6 +12,7 @@ import pytest
 from agent_core.providers.completion import Completion
 from agent_core.providers.failures import Failure, FailureKind
 from agentctl.app import agentctl
+from agentctl.views.exchange import load_exchanges
 from agentctl.views.session import load_session
 from daemon import exits
 from daemon.calls.request_rendering import load_request
@@ -302,6 +303,60 @@ async def test_all_kernels_that_a_session_submits_compete(event_log, home):
     assert {one.candidate for one in told} == {one.key.rpartition(".")[0] for one in further}
     assert not any(one.in_session for one in told)
     assert verify_log(home).is_ok
+
+
+async def test_a_kernel_that_was_submitted_besides_leads_to_its_session(event_log, home, capsys):
+    run = await finish(event_log, first_round_submits_two)
+    one = next(one for one in events(event_log, run, KernelProposed) if one.beside is not None)
+    candidate, first = (key.rpartition(".")[0] for key in (one.key, str(one.beside)))
+    assert show(home, run, candidate) == exits.OK
+    shown = capsys.readouterr().out
+    assert f"it is the session of {first}, which submitted {candidate} besides" in shown
+    assert "v2 is submitted" in shown
+    assert show(home, run, first) == exits.OK
+    assert "it is the session of" not in capsys.readouterr().out
+    with LogReader.open(home) as reader:
+        assert load_session(reader, run, candidate) == load_session(reader, run, first)
+        asked = load_exchanges(reader, run, candidate)
+    assert {"planner", "session"} <= {other.role for other in asked}
+
+
+async def test_a_session_is_as_it_was_after_an_event(event_log, home):
+    run = await finish(event_log)
+    ended = next(item for item in event_log.read(stream=run, limit=10_000) if item.type == "SessionEnded")
+    candidate = ended.event.key.rpartition(".")[0]
+    with LogReader.open(home) as reader:
+        whole = load_session(reader, run, candidate)
+        before = load_session(reader, run, candidate, at=ended.run_seq - 1)
+        assert load_session(reader, run, candidate, at=1) is None
+    assert whole is not None
+    assert before is not None
+    assert (before.reason, before.turns) == (None, whole.turns)
+    assert whole.reason == ended.event.reason
+    last = [call for turn in whole.turns for call in turn.calls][-1]
+    at = int(last.place.rpartition("@")[2])
+    with LogReader.open(home) as reader:
+        running = load_session(reader, run, candidate, at=at)
+    assert running is not None
+    assert [call.result for turn in running.turns for call in turn.calls][-1] is None
+
+
+async def test_estimated_tokens_are_marked_in_dialogues_and_reports(event_log, home, capsys):
+    def script(request, delivery):
+        said = answer_request(request, delivery)
+        whole = fake_models.complete_turn(request, said) if isinstance(said, str) else said
+        tokens = whole.tokens.model_copy(update={"estimated": bool(request.tools)})
+        return whole.model_copy(update={"tokens": tokens})
+
+    run = await finish(event_log, script)
+    key = events(event_log, run, SessionStarted)[0].key
+    assert show(home, run, key.rpartition(".")[0]) == exits.OK
+    shown = capsys.readouterr().out
+    assert " out (some estimated), $" in shown
+    assert " out (estimated), $" in shown
+    with pytest.raises(SystemExit):
+        exits.run_command(agentctl, "agentctl", ["--home", str(home), "report", run])
+    assert "of the tokens are estimates, as their endpoint counted none" in capsys.readouterr().out
 
 
 async def test_a_session_ends_when_its_share_of_the_cap_is_spent(event_log):
