@@ -1,22 +1,29 @@
 """Parses an LLM's answer: its fenced blocks, and those that are a kernel or JSON of a given shape.
 
 A model thinks aloud before it answers, so the last block that parses is the answer. If none parses, an
-`AnswerFault` tells the model what was wrong.
+`AnswerFault` tells the model what was wrong. A second question costs a whole prompt, so form is forgiven
+where the meaning is certain: JSON without a fence, commas in front of a closing bracket, numbers in quotes,
+texts that are too long, and edits in several blocks.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from targets.base import Language, SourceError
 
 _OPEN = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*$")
 _MOST_FAULTS = 5
+_OBJECT = re.compile(r"^[ \t]*\{", re.MULTILINE)
+_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,20})(\.\d{1,20})?", re.ASCII)
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -78,14 +85,60 @@ def last_json(answer: str, shape: type[M], check: Callable[[M], M]) -> M:
             one).
     """
     fault: AnswerFault | None = None
-    for block in reversed(parse_blocks(answer)):
+    for block in reversed(parse_blocks(answer) or _find_bare_json(answer)):
         try:
-            return check(shape.model_validate_json(block.text, strict=True))
+            return check(_read_json(block.text, shape))
         except ValidationError as error:
             fault = fault or AnswerFault("unreadable_answer", _describe_errors(error))
         except AnswerFault as error:
             fault = fault or error
     raise fault or AnswerFault("no_block", "the answer has no fenced block: begin the block with ```json")
+
+
+def _find_bare_json(answer: str) -> list[FencedBlock]:
+    """Return what an answer without a fence ends with, if it looks like a JSON object."""
+    begun = _OBJECT.search(answer)
+    return [FencedBlock("json", answer[begun.start() :])] if begun and answer.rstrip().endswith("}") else []
+
+
+def _read_json(text: str, shape: type[M]) -> M:
+    """Return JSON of a shape, strictly but for commas too many, numbers in quotes, and texts too long.
+
+    Raises:
+        ValidationError: it is not of this shape.
+    """
+    try:
+        return shape.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        mended = _mend_json(text, error)
+        if mended == text:
+            raise
+    return _read_json(mended, shape)
+
+
+def _mend_json(text: str, error: ValidationError) -> str:
+    """Return a text with one kind of fault mended, or the text itself."""
+    faults = error.errors(include_url=False)
+    if faults[0]["type"] == "json_invalid":
+        return _STRING_OR_COMMA.sub(lambda found: found[0] if found[0] != "," else "", text)
+    mended = [(one["loc"], value) for one in faults if (value := _mend_value(one)) is not None]
+    found: Any = json.loads(text) if mended else None
+    for (*path, last), value in mended:
+        inside = found
+        for part in path:
+            inside = inside[part]
+        inside[last] = value
+    return json.dumps(found) if mended else text
+
+
+def _mend_value(fault: ErrorDetails) -> str | float | None:
+    """Return what a value must mean: a number in quotes, a text that is too long; else None."""
+    said = fault["input"]
+    if fault["type"] in ("float_type", "int_type") and isinstance(said, str) and _NUMBER.fullmatch(said):
+        return float(said) if "." in said else int(said)
+    if fault["type"] == "string_too_long":
+        return str(said)[: fault["ctx"]["max_length"]]
+    return None
 
 
 def _describe_errors(error: ValidationError) -> str:
@@ -99,23 +152,37 @@ def last_kernel(answer: str, wanted: frozenset[str], edited: Callable[[str], str
     """Return the kernel in an answer: its last block that is a kernel, or edits that produce one.
 
     A kernel is a text of `language` that defines a function named in `wanted`, or any function if that is
-    empty. `edited` applies a block of edits.
+    empty. `edited` applies a block of edits. Several blocks of edits are one change; if they do not apply one
+    after the other, those before the last were drafts of it.
 
     Raises:
         AnswerFault: no block is a kernel; the message is about the last block that was meant to be one.
     """
     fault: AnswerFault | None = None
-    for block in reversed(parse_blocks(answer)):
-        try:
-            source = edited(block.text) if block.info == EDITS else block.text
-            return _require_kernel(source, wanted, language)
-        except AnswerFault as error:
-            fault = fault or error
+    blocks = parse_blocks(answer)
+    edits = [block.text for block in blocks if _holds_edits(block)]
+    together = ["".join(edits)] if len(edits) > 1 else []
+    for block in reversed(blocks):
+        tries = [*together, block.text] if _holds_edits(block) else [block.text]
+        for text in tries:
+            try:
+                source = edited(text) if _holds_edits(block) else text
+                return _require_kernel(source, wanted, language)
+            except AnswerFault as error:
+                fault = fault or error
     raise fault or AnswerFault("no_block", "the answer has no fenced block with the kernel")
+
+
+def _holds_edits(block: FencedBlock) -> bool:
+    """Return whether a block holds edits: it says so, or begins with the mark of one."""
+    return block.info == EDITS or EDIT_MARK.match(block.text) is not None
 
 
 EDITS = "edits"
 """The word behind the opening fence of a block of edits."""
+
+EDIT_MARK = re.compile(r"<{5,9}( find| search)?[ \t]*$", re.IGNORECASE | re.MULTILINE)
+"""The line that begins an edit."""
 
 
 def _require_kernel(source: str, wanted: frozenset[str], language: Language) -> str:

@@ -8,17 +8,18 @@ A block of edits holds any number of them:
     the lines to put in their place
     >>>>>>> replace
 
-Edits must match the kernel exactly: an edit in the wrong place is worse than one that is refused.
+`search` may stand for `find`. Edits must match the kernel exactly: an edit in the wrong place is worse than
+one that is refused.
 """
 
 from __future__ import annotations
 
 import re
 
-from agent_core.roles.llm.blocks import AnswerFault
+from agent_core.roles.llm.blocks import EDIT_MARK, AnswerFault
 from agent_core.roles.llm.quoting import single_line
 
-_FIND, _WITH, _END = re.compile(r"<{5,9}( find)?"), re.compile(r"={5,9}"), re.compile(r">{5,9}( replace)?")
+_WITH, _END = re.compile(r"={5,9}"), re.compile(r">{5,9}( replace)?", re.IGNORECASE)
 _SHOWN = 120
 
 
@@ -50,7 +51,7 @@ def _parse_edits(text: str) -> list[tuple[list[str], list[str]]]:
     old, new = list[str](), list[str]()
     for row in text.split("\n"):
         mark = row.rstrip()
-        if part is None and _FIND.fullmatch(mark):
+        if part is None and EDIT_MARK.fullmatch(mark):
             part, old, new = _WITH, [], []
         elif part is _WITH and _WITH.fullmatch(mark):
             part = _END

@@ -53,6 +53,30 @@ async def test_edits_are_made_one_after_the_other():
     assert "TILE_N = 128\nTILE_L = 1\n" in answer.source
 
 
+FIRST = KERNEL.split("\n", 1)[0]
+MARKED = f"<<<<<<< find\n{FIRST}\n=======\n{FIRST}\nMARK = 1\n>>>>>>> replace"
+
+
+async def test_edits_in_several_blocks_are_one_change():
+    both = f"First:\n{fenced_block(MARKED, 'edits')}\nThen:\n{fenced_block(EDIT, 'edits')}"
+    answer, ask = await make_kernel(both)
+    assert answer.source == KERNEL.replace(LINE, "TILE_N = 256").replace(FIRST, f"{FIRST}\nMARK = 1", 1)
+    assert len(ask.asked) == 1
+
+
+async def test_of_drafts_that_exclude_one_another_the_last_counts():
+    draft = EDIT.replace("TILE_N = 256", "TILE_N = 64")
+    answer, _ = await make_kernel(fenced_block(draft, "edits") + fenced_block(EDIT, "edits"))
+    assert answer.source == KERNEL.replace(LINE, "TILE_N = 256")
+
+
+@pytest.mark.parametrize("info", ["edits", "python", ""])
+async def test_edits_are_known_by_their_marks_whatever_the_block_is_called(info):
+    other = EDIT.replace("< find", "< SEARCH").replace("> replace", "> REPLACE")
+    answer, _ = await make_kernel(fenced_block(other, info))
+    assert answer.source == KERNEL.replace(LINE, "TILE_N = 256")
+
+
 async def test_lines_can_be_taken_out():
     gone = f"<<<<<<< find\n{LINE}\n=======\n>>>>>>> replace"
     answer, _ = await make_kernel(fenced_block(gone, "edits"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from importlib import import_module
@@ -297,6 +298,34 @@ async def test_a_block_behind_the_plan_that_is_none_does_not_hide_it():
     assert plan.technique == "hoist"
 
 
+SAID = json.dumps(plan_reply(title='a, b,} and "c,]"'))
+COMMAS = SAID.replace('over rows"]', 'over rows" ,\n ]').removesuffix("}") + ",\n}"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SAID,
+        f"I would hoist the load.\n\n{SAID}\n",
+        f"\n  {json.dumps(json.loads(SAID), indent=2)}\n\n",
+        fenced_block(COMMAS),
+        COMMAS.replace('"speedup": 1.4', '"speedup": "1.4"').replace("-1", '"-1"'),
+    ],
+    ids=["bare", "bare after prose", "bare and indented", "commas", "commas and numbers in quotes"],
+)
+async def test_form_is_forgiven_where_the_meaning_is_certain(answer):
+    plan, ask = await make_plan(answer)
+    assert len(ask.asked) == 1, "nothing was asked again"
+    assert plan == (await make_plan(fenced_block(SAID)))[0]
+
+
+async def test_a_text_that_is_too_long_is_cut():
+    plan, ask = await make_plan(fenced_block(plan_reply(site="x" * 500, title="y" * 5000)))
+    assert len(ask.asked) == 1
+    assert (plan.site.rstrip("x."), plan.title.rstrip("y.")) == ("", "")
+    assert max(len(plan.site), len(plan.title)) <= 200
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "words"),
     [
@@ -315,7 +344,10 @@ async def test_a_block_behind_the_plan_that_is_none_does_not_hide_it():
         ),
         (fenced_block(plan_reply(prediction={"speedup": 1e9})), "bad_prediction", "no speed-up to expect"),
         (fenced_block(plan_reply(prediction={"speedup": -1})), "unreadable_answer", "prediction.speedup"),
-        (fenced_block(plan_reply(site="x" * 500)), "unreadable_answer", "site"),
+        (fenced_block(plan_reply(site="")), "unreadable_answer", "site"),
+        (fenced_block(plan_reply(prediction={"speedup": "fast"})), "unreadable_answer", "prediction.speedup"),
+        (fenced_block(plan_reply(steps="1")), "unreadable_answer", "steps"),
+        ("{not json}", "unreadable_answer", "Invalid JSON"),
     ],
 )
 async def test_a_fault_is_told_once_and_a_good_answer_to_that_is_taken(answer, code, words):
