@@ -195,12 +195,14 @@ class CommandHandler:
         if isinstance(command, Submit):
             created = create_run(command, self._workers)
             self._require_models(created.config)
-            self._require_prices(command)
+            if not command.allow_unknown_prices:
+                self._require_prices(created.config, otherwise=", or give --allow-unknown-prices")
             run, carried = run_id(id_, created.problem.name), self._prepare_submit(command, created)
         elif isinstance(command, Fork):
             state, last = self._look_up_run(command.run)
             run, carried = self._prepare_fork(id_, command, state, last=last)
             self._require_models(*_new_settings(carried), before=state.config)
+            self._require_prices(*_new_settings(carried), before=state.config)
             caused = [NewEvent(command.run, event) for event in carried.parent]
             expect = {command.run: last} if caused else {}
         elif isinstance(command, Learn | Forget):
@@ -216,6 +218,7 @@ class CommandHandler:
             state, expect[run] = self._look_up_run(run)
             carried = steer_run(run, state, command)
             self._require_models(*_new_settings(carried), before=state.config)
+            self._require_prices(*_new_settings(carried), before=state.config)
         caused += [*(NewEvent(run, event) for event in carried.events), *carried.beside]
         named: dict[str, JsonValue] = {"run": run} if run else {}
         answer = CommandCompleted(id=id_, result={**named, **carried.result})
@@ -234,15 +237,21 @@ class CommandHandler:
         if wrong:
             raise ConfigError(dict.fromkeys(wrong))
 
-    def _require_prices(self, command: Submit) -> None:
-        """Check that the cap in US$ of a new run can be kept, unless that is allowed.
+    def _require_prices(
+        self, *after: RunConfig, before: RunConfig | None = None, otherwise: str = ""
+    ) -> None:
+        """Check that the cap in US$ can be kept under the new settings; models of the old ones do not count.
 
         Raises:
-            ConfigError: it cannot; the error says what to set.
+            ConfigError: it cannot; the error says what to set, or `otherwise`.
         """
-        faults = [] if command.allow_unknown_prices else self._check_prices(command.config)
-        if faults:
-            raise ConfigError(faults)
+        wrong: list[str] = []
+        for config in after:
+            former = before and before.model_copy(update={"cap_usd": config.cap_usd})
+            known = self._check_prices(former) if former is not None else []
+            wrong += [f"{fault}{otherwise}" for fault in self._check_prices(config) if fault not in known]
+        if wrong:
+            raise ConfigError(dict.fromkeys(wrong))
 
     def _prepare_fork(
         self, id_: str, command: Fork, parent: RunState, *, last: int

@@ -192,13 +192,18 @@ class ConfigWatcher:
         return found.effective if self._in_force is None else self._in_force
 
     def _require_run_models(self, found: HomeFiles, run: RunConfig, after: RunConfig) -> None:
-        """Check that an edit does not take away the models of a run under way.
+        """Check that an edit does not take away the models of a run under way, or the prices of these.
 
         Raises:
             ConfigError: it does; the error says why.
         """
-        before = model_checks.find_model_faults(run, self._config_before(found), self._env)
-        _raise_new_faults(model_checks.find_model_faults(after, found.effective, self._env), before)
+        former, now = self._config_before(found), found.effective
+        before = model_checks.find_model_faults(run, former, self._env)
+        unpriced = model_checks.find_unpriced_models(
+            run.model_copy(update={"cap_usd": after.cap_usd}), former
+        )
+        faults = model_checks.find_model_faults(after, now, self._env)
+        _raise_new_faults([*faults, *model_checks.find_unpriced_models(after, now)], [*before, *unpriced])
 
     async def _record_edit(self, found: HomeFiles) -> Sequence[RecordedEvent]:
         """Record what is new in the files, and what that changes in the runs under way.

@@ -42,13 +42,11 @@ def find_unusable_models(run: RunConfig, daemon: DaemonConfig, env: Mapping[str,
 
 
 def find_unpriced_models(run: RunConfig, daemon: DaemonConfig) -> list[str]:
-    """Return a fault for each model whose price is unknown, if the run has a cap in US$."""
-    if run.cap_usd <= 0:
-        return []
+    """Return a fault for each model whose price is unknown: no cap in US$ can be kept for it, 0 included."""
+    rates = "3/0.3/15" if run.cap_usd > 0 else "0/0/0"
     return [
         f"run.cap_usd = {run.cap_usd:g} cannot be kept, as the price of {model} is unknown: set "
-        f'daemon.prices, such as ["{model}=3/0.3/15"] (US$ per million tokens: input/cached/output), '
-        "or give --allow-unknown-prices"
+        f'daemon.prices, such as ["{model}={rates}"] (US$ per million tokens: input/cached/output)'
         for model in models_of_run(run)
         if model_catalog.model_price(daemon, model) is None
     ]

@@ -98,6 +98,19 @@ async def test_an_edit_leaves_runs_under_way_their_models(event_log, commands, e
     assert event_log.run_state(run).pending_config.search.beam == 7
 
 
+async def test_an_edit_gives_no_run_under_way_a_model_without_a_price(event_log, commands, edits):
+    prices = '[daemon]\nprices = ["local/m=3/0.3/15"]\n'
+    await look_for_edits(edits, prices)
+    run = await list_asked_models(commands, event_log, planner=("local",), llm=LlmConfig(models=("local/m",)))
+    await look_for_edits(edits, f'[run]\nllm.executor_models = ["local/other"]\n{prices}')
+    assert "the price of local/other is unknown" in (find_refusal(event_log) or "")
+    await look_for_edits(edits, "")
+    assert "the price of local/m is unknown" in (find_refusal(event_log) or "")
+    await look_for_edits(edits, f"[run.search]\nbeam = 7\n{prices}")
+    assert find_refusal(event_log) is None
+    assert event_log.run_state(run).pending_config.search.beam == 7
+
+
 async def test_what_was_wrong_before_an_edit_does_not_stand_in_its_way(event_log, commands, edits):
     """As where a key was in the environment of the process before this one."""
     models = LlmConfig(models=("anthropic/claude-sonnet-4-5",))

@@ -104,6 +104,44 @@ async def test_a_fork_or_a_setting_that_nobody_could_answer_is_refused(home):
         assert forked.result["parent"] == run
 
 
+async def test_no_new_run_fork_or_setting_asks_a_model_whose_price_nobody_knows(home):
+    """A cap cannot be kept for it, and a cap of 0 least of all."""
+    with EventLog.open(home) as event_log:
+        run = await fake_models.submit_run(event_log)
+        desk = fake_models.create_role_factory(event_log, FakeProvider())
+        commands = CommandHandler(
+            event_log,
+            fakes.fake_workers(),
+            touched=lambda *_: None,
+            check=desk.find_model_faults,
+            check_prices=desk.find_unpriced_models,
+        )
+
+        async def answer(id_: str, **command) -> object:
+            await commands.handle(id_, json.dumps({"run": run, **command}).encode())
+            (found,) = event_log.read(stream="system", types=("CommandRejected", "CommandCompleted"))[-1:]
+            return found.event
+
+        free = CONFIG.model_copy(update={"cap_usd": 0.0, "llm": LlmConfig(models=("local/other",))})
+        submission = fakes.create_submission(free)
+        await commands.handle("free", submission.model_dump_json().encode())
+        (rejected,) = event_log.read(stream="system", types=("CommandRejected",))
+        said = rejected.event.error.message
+        assert "run.cap_usd = 0 cannot be kept, as the price of local/other is unknown" in said
+        assert '["local/other=0/0/0"]' in said
+        assert "--allow-unknown-prices" in said
+        other = {"llm.models": ["local/other"]}
+        for id_, verb in (("a", "set"), ("b", "fork")):
+            refused = await answer(id_, verb=verb, settings=other)
+            assert "the price of local/other is unknown" in refused.error.message
+            assert "--allow" not in refused.error.message, "neither verb has that flag"
+        allowed = submission.model_copy(update={"allow_unknown_prices": True})
+        await commands.handle("asked_for", allowed.model_dump_json().encode())
+        assert event_log.run_state(run_id("asked_for", "silu")).config.llm.models == ("local/other",)
+        run = run_id("asked_for", "silu")
+        assert (await answer("c", verb="set", settings={"cap_usd": 7.0})).result["changed"]
+
+
 def test_config_check_says_it_too(ctl, home):
     home.mkdir()
     (home / "config.toml").write_text('[run]\nplanner = ["anthropic"]\n')
