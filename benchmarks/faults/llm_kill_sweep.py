@@ -1,10 +1,12 @@
 """Money under kills: the daemon killed at every event boundary of a run that buys answers of a faulty model.
 
-A run asks a scripted server over real sockets, by the wire format of OpenAI and then by Anthropic's (`--only`
-names one). The server faults at a third of the requests; where it takes no key or the account has no money,
-the run pauses, and a person lets it go on. The daemon is killed at the N-th hit of a crash point, for every
-N: before and after each commit, and between an answer and its event. Then the run is finished, and held
-against the run that nobody killed. The last full summary is kept in `benchmarks/results/llm_kill_sweep.json`.
+A run asks a scripted server over real sockets, by the wire format of OpenAI and then by Anthropic's: with
+questions, in sessions, and in sessions that submit several kernels or end because their share of the cap is
+spent. `--only WORDS` takes those whose name has these words. The server faults at a third of the requests;
+where it takes no key or the account has no money, the run pauses, and a person lets it go on. The daemon is
+killed at the N-th hit of a crash point, for every N: before and after each commit, and between an answer and
+its event. Then the run is finished, and held against the run that nobody killed. The last full summary is
+kept in `benchmarks/results/llm_kill_sweep.json`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from benchmarks.faults.scenario import Case, Report
 from tests.support.llm_server import LlmServer
 
 SEED = 3
+CALM_FIGURES = ("started", "answered", "spent_usd", "further", "shares_spent")
 CALM = "nothing"
 """The fault of the run that nobody kills."""
 
@@ -124,7 +127,7 @@ def _summarize_format(cases: Sequence[Case]) -> dict[str, Any]:
     killed = [case.figures for case in cases if case.fault != CALM]
     calm = next(case.figures for case in cases if case.fault == CALM)
     return {
-        "calm": {name: calm[name] for name in ("started", "answered", "spent_usd")},
+        "calm": {name: calm.get(name, 0) for name in CALM_FIGURES},
         "kills": len(killed),
         "pauses": sum(one["paused"] for one in killed),
         "calls": sum(one["started"] for one in killed),
@@ -151,6 +154,11 @@ def format_summary(summary: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield f"as {name}:"
         counts = f"{calm['started']} calls, {calm['answered']} answers"
         yield f"undisturbed: {counts}, ${calm['spent_usd']:.4f} spent"
+        if calm["further"] or calm["shares_spent"]:
+            yield (
+                f"submitted besides: {calm['further']} kernels; "
+                f"ended with their share spent: {calm['shares_spent']} sessions"
+            )
         yield (
             f"kills {one['kills']}, calls {one['calls']}, answers {one['answers']}; "
             f"repeated {one['repeats']} of {one['in_flight']} calls that were in flight at a kill; "

@@ -20,6 +20,7 @@ from typing import Any
 
 from agent_core.prompting import builtin_prompts
 from agent_core.providers.retry import RetryPolicy
+from benchmarks.faults.llm_story import AMBITIOUS
 from daemon.calls.llm_roles import RoleFactory
 from daemon.command_models import Resume, run_id
 from daemon.config import DaemonConfig
@@ -36,6 +37,8 @@ from tests.support.llm_server import LlmServer
 
 ROOT = Path(__file__).resolve().parents[2]
 CAP_USD = 3.0
+SHARE_PERCENT = 0.45
+"""Of the cap, for an ambitious session: enough for five turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +48,20 @@ class WireFormat:
     endpoint: str
     address: str
     form: RoleForm = "question"
+    is_ambitious: bool = False
+    """Sessions submit several kernels, and may spend so little that some end before they do."""
 
     @property
     def name(self) -> str:
-        """What the figures call it: the format, and whether kernels are written in sessions."""
-        return self.address if self.form == "question" else f"{self.address} sessions"
+        """What the figures call it: the format, and how kernels are written."""
+        if self.form == "question":
+            return self.address
+        return f"{self.address} sessions{' of several kernels, with shares' if self.is_ambitious else ''}"
 
     @property
     def model(self) -> str:
         """The model that is asked."""
-        return f"{self.endpoint}/constants"
+        return f"{self.endpoint}/{AMBITIOUS if self.is_ambitious else 'constants'}"
 
     def url(self, server: LlmServer) -> str:
         """Return where the server takes this format."""
@@ -69,6 +76,8 @@ FORMATS = {
         WireFormat("anthropic", "anthropic"),
         WireFormat("local", "openai", "loop"),
         WireFormat("anthropic", "anthropic", "loop"),
+        WireFormat("local", "openai", "loop", is_ambitious=True),
+        WireFormat("anthropic", "anthropic", "loop", is_ambitious=True),
     )
 }
 
@@ -97,7 +106,13 @@ def create_config(wire: WireFormat, seed: int = 3, *, rounds: int = 1) -> RunCon
         planner=(wire.endpoint,),
         seed=seed,
         cap_usd=CAP_USD,
-        llm=LlmConfig(models=(wire.model,), max_output_tokens=1000, form=wire.form, turns=8),
+        llm=LlmConfig(
+            models=(wire.model,),
+            max_output_tokens=1000,
+            form=wire.form,
+            turns=8,
+            session_percent=SHARE_PERCENT if wire.is_ambitious else 100,
+        ),
         search=SearchConfig(
             beam=1, plans=2, implementations=2, rounds=rounds, explorers=0, repairs=1, within_percent=0
         ),
@@ -128,7 +143,7 @@ class Lives:
         """Let one life own `home`; return its exit status, negative for a signal."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"endpoint": wire.endpoint, "url": wire.url(server)}
+        asked = {"endpoint": wire.endpoint, "model": wire.model, "url": wire.url(server)}
         job = {"home": str(home), "run": run, "crash": crash_at, **asked}
         print(json.dumps(job), file=self._process.stdin, flush=True)
         return int(self._process.stdout.readline())
@@ -142,13 +157,13 @@ class Lives:
         self._process.stdout.close()
 
 
-async def _host_run(event_log: EventLog, run: str, endpoint: str, url: str) -> None:
+async def _host_run(event_log: EventLog, run: str, *, endpoint: str, model: str, url: str) -> None:
     settings = DaemonConfig.model_validate(
         {
             "evaluations": 2,
             "proposals": 2,
             "grace_seconds": 0.0,
-            "prices": (f"{endpoint}/constants=3/0.3/15",),
+            "prices": (f"{model}=3/0.3/15",),
             endpoint: {"base_url": url, "calls": 4},
         }
     )
@@ -176,7 +191,8 @@ def _live_once(job: dict[str, Any]) -> int:
     crash._trigger = crash.parse_trigger(job["crash"])  # noqa: SLF001 - as the environment would at a start
     try:
         with EventLog.open(Path(job["home"])) as event_log:
-            asyncio.run(_host_run(event_log, job["run"], job["endpoint"], job["url"]))
+            asked = {name: job[name] for name in ("endpoint", "model", "url")}
+            asyncio.run(_host_run(event_log, job["run"], **asked))
     except BaseException:  # noqa: BLE001 - a child must end here, whatever happened
         traceback.print_exc()
         return 1

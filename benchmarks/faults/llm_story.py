@@ -7,9 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from state.errors import NoLog, StreamUnknown
-from state.events import CallCompleted, CallFailed, CallLost, CallStarted, RunPaused
+from state.events import (
+    CallCompleted,
+    CallFailed,
+    CallLost,
+    CallStarted,
+    KernelProposed,
+    RunPaused,
+    SessionEnded,
+)
 from state.fold import RunState, apply_event, state_hash
-from state.model import round_usd
+from state.model import SessionEndReason, round_usd
 from state.reader import LogReader
 from state.verify import verify_log
 from tests.support import constants_model
@@ -27,6 +35,8 @@ FAULTS: tuple[Said, ...] = (
     Reply(ending="no_stop"),
 )
 """An answer without counts is none of them: some servers' are taken with estimates, which leave a trace."""
+AMBITIOUS = "ambitious"
+"""The model whose sessions submit several kernels."""
 TOO_LONG = {"openai": "length", "anthropic": "max_tokens"}
 """The stop reason of an answer that does not come to an end; with more room it does."""
 
@@ -52,13 +62,18 @@ def create_faulty_script(first: int) -> Script:
 def _answer(asked: Asked) -> Reply:
     if "tools" not in asked.body:
         return Reply(text=constants_model.answer_question(asked.model, asked.guide, asked.case))
-    text, calls = constants_model.take_turn(asked.model, asked.guide + asked.case, asked.results, asked.turn)
+    take_turn = constants_model.take_ambitious_turn if asked.model == AMBITIOUS else constants_model.take_turn
+    text, calls = take_turn(asked.model, asked.guide + asked.case, asked.results, asked.turn)
     return Reply(text=text, calls=calls)
 
 
 @dataclass
 class Story:
-    """One run from its first event to its last. `over_cap` are the events after which a cap was exceeded."""
+    """One run from its first event to its last. `over_cap` are the events after which a cap was exceeded.
+
+    `further` are kernels that sessions submitted besides their first, `shares_spent` the sessions that ended
+    because their share of the cap was spent.
+    """
 
     hash: str = ""
     decisions: str = ""
@@ -66,6 +81,8 @@ class Story:
     started: int = 0
     answered: int = 0
     lost: int = 0
+    further: int = 0
+    shares_spent: int = 0
     paused: int = 0
     bought_again: int = 0
     failed: Counter[str] = field(default_factory=Counter)
@@ -99,6 +116,10 @@ def read_story(home: Path, run: str, cap_usd: float) -> Story:
                     waiting.setdefault((key, call), []).append(kind)
                 case CallLost():
                     story.lost += 1
+                case KernelProposed():
+                    story.further += event.beside is not None
+                case SessionEnded():
+                    story.shares_spent += event.reason is SessionEndReason.BUDGET
                 case RunPaused():
                     story.paused += 1
                 case CallCompleted(key=key, call=call):

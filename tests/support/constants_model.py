@@ -153,3 +153,27 @@ def take_turn(model: str, case: str, told: Sequence[str], turn: int) -> tuple[st
         edit = {"find": REFUSED, "replace": ""}
         return "I mend it.", [("evaluate", json.dumps({"source": version, "edits": [edit]}))]
     return "", [("give_up", json.dumps({"reason": f"{version} is {verdict}"}))]
+
+
+def take_ambitious_turn(
+    model: str, case: str, told: Sequence[str], turn: int
+) -> tuple[str, list[tuple[str, str]]]:
+    """Return a turn as `take_turn` does, of a model that submits a second correct kernel besides its first.
+
+    On some plans it is curious instead: before it ends a session it looks things up, turn after turn.
+    """
+    text, calls = take_turn(model, case, told, turn)
+    ends = [name for name, _ in calls if name in ("submit", "give_up")]
+    planned, _, changed = _CHANGE.findall(case)[0]
+    if ends and int(digest_of(f"{planned} {changed}".encode())[:4], 16) % 2:
+        return "What else is there?", [("lookup", json.dumps({"query": f"tile {turn}"}))]
+    if ends != ["submit"]:
+        return text, calls
+    correct = [found[1] for one in told if (found := _VERSION.search(one)) and found[2] == "correct"]
+    if len(correct) == 1:
+        name, value = next(one for one in _CONSTANT.findall(_kernel(case)) if one[0] != planned)
+        edit = {"find": f"{name} = {value}\n", "replace": f"{name} = {int(value) * 2}\n"}
+        return "One more.", [("evaluate", json.dumps({"source": "v0", "edits": [edit]}))]
+    first, *others = correct
+    also = [{"version": one, "title": f"{one} of the session"} for one in others]
+    return "", [("submit", json.dumps({**json.loads(calls[0][1]), "source": first, "also": also}))]

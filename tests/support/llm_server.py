@@ -354,8 +354,12 @@ async def _stream(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bo
     return True
 
 
+_WHOLE_ENDINGS = frozenset({"whole", "no_stop", "no_usage"})
+"""Endings after which an answer in one piece is there; after all others half of it is."""
+
+
 async def _send_whole_answer(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bool:
-    """Send an answer in one piece, as whoever does not stream is answered; it ends as it should."""
+    """Send an answer in one piece, as whoever does not stream is answered; its body may end early too."""
     message: dict[str, Any] = {
         "role": "assistant",
         "content": make_content(said, said.text),
@@ -366,14 +370,22 @@ async def _send_whole_answer(writer: asyncio.StreamWriter, asked: Asked, said: R
             {"id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
             for at, (name, arguments) in enumerate(said.calls)
         ]
-    stop = said.stop or ("tool_calls" if said.calls else "stop")
+    stop = None if said.ending == "no_stop" else said.stop or ("tool_calls" if said.calls else "stop")
     whole = {
         "id": f"chatcmpl-{asked.number}",
         "model": said.model or asked.model,
         "choices": [{"index": 0, "message": message, "finish_reason": stop}],
         "usage": make_usage(asked, said),
     }
-    return await _send(writer, "openai", 200, json.dumps(whole).encode(), {**_JSON, **said.headers})
+    body = json.dumps(whole).encode()
+    headers = {**_JSON, **said.headers}
+    if said.ending in _WHOLE_ENDINGS:
+        return await _send(writer, "openai", 200, body, headers)
+    writer.write(_head(200, {"content-length": str(len(body)), **_id("openai"), **headers}))
+    writer.write(body[: len(body) // 2])
+    await writer.drain()
+    writer.transport.abort()
+    return False
 
 
 async def _send(
