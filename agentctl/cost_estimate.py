@@ -7,9 +7,9 @@ not think at length. `usd` assumes no repairs, and that prompts' common prefixes
 `most_usd` assumes all possible repairs, no cache, and the longest possible answers. Neither counts
 questions that are asked again after a failure or a faulty answer. An unknown price is None.
 
-A role that works in a loop is asked once a turn, each time with the dialogue so far. `usd` assumes
-`SESSION_TURNS` turns that add `TURN_TOKENS` each, from a cache; `most_usd` all turns, each with the longest
-answer and results. A session's own prompt is shorter than the question's, which stands for it.
+A role that works in a loop is asked once a turn, each time with its tools and the dialogue so far. `usd`
+assumes `SESSION_TURNS` turns that add `TURN_TOKENS` each, from a cache; `most_usd` all turns, each with the
+longest answer and results.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from agent_core.providers.completion import CompletionRequest
 from agent_core.providers.windows import LETTERS_PER_TOKEN, estimate_request_tokens, estimate_tokens
 from agent_core.requests import form_of_role
 from agent_core.roles.ask_protocol import FillPrompt
-from agent_core.roles.llm import LlmRoles
-from agent_core.roles.llm.session import MOST_CALLS
+from agent_core.roles.llm import LlmRoles, session
 from agent_core.tools.answers import MOST_WITH_MORE
 from agentctl.sample_requests import SampleRequests
 from daemon.calls import model_catalog, request_rendering
@@ -48,7 +47,7 @@ SESSION_TURNS = 6
 """Assumed turns of a session, if it may take as many."""
 TURN_TOKENS = 800
 """Assumed tokens by which a turn makes the dialogue longer: an answer with edits, and short results."""
-_MOST_RESULTS = MOST_CALLS * ceil(MOST_WITH_MORE / LETTERS_PER_TOKEN)
+_MOST_RESULTS = session.MOST_CALLS * ceil(MOST_WITH_MORE / LETTERS_PER_TOKEN)
 """Most tokens of the results of one turn."""
 
 _WRITES_KERNEL = frozenset({"executor", "repairer"})
@@ -94,21 +93,20 @@ def estimate_cost(config: Config, problem: Problem, kernel: str, prompts: Prompt
     """
     rows: list[EstimateRow] = []
     stand_in = SampleRequests(config.run, problem, kernel)
-    for role, (calls, most) in _calls_per_role(config.run).items():
-        models = _models_of_role(config.run, role)
+    for role, (calls, most) in calls_per_role(config.run).items():
+        models = models_of_role(config.run, role)
         total = sum(one.weight for one in models)
         for model, weight in models:
             part = weight / total
-            request = _render_first_request(stand_in, role, model, config, prompts)
+            request = render_first_request(stand_in, role, model, config, prompts)
             answer = ANSWER_TOKENS[role] + (estimate_tokens(kernel) if role in _WRITES_KERNEL else 0)
             price = model_catalog.model_price(config.daemon, model)
             row = _build_row(role, model, (calls * part, most * part), request, price, answer=answer)
-            looped = role in _WRITES_KERNEL and form_of_role(config.run.llm, role == "repairer") == "loop"
-            rows.append(_expect_turns(row, request, price, config.run) if looped else row)
+            rows.append(_expect_turns(row, request, price, config.run) if request.tools else row)
     return CostEstimate(tuple(rows), config.run.search.rounds, config.run.cap_usd)
 
 
-def _calls_per_role(config: RunConfig) -> dict[str, tuple[float, float]]:
+def calls_per_role(config: RunConfig) -> dict[str, tuple[float, float]]:
     """Return how often each role is asked over all rounds: without repairs, and at most.
 
     The first round improves only the initial kernel; later rounds improve as many kernels as the beam
@@ -132,7 +130,7 @@ def _calls_per_role(config: RunConfig) -> dict[str, tuple[float, float]]:
     }
 
 
-def _models_of_role(config: RunConfig, role: str) -> tuple[ModelShare, ...]:
+def models_of_role(config: RunConfig, role: str) -> tuple[ModelShare, ...]:
     """Return the models of a role. Planners take slots in turn, and weights count within one planner."""
     own = {
         "executor": config.llm.executor_models,
@@ -225,27 +223,37 @@ class _RequestCapture:
     prompts: PromptSet
 
     async def __call__(self, role: str, fill: FillPrompt) -> str:
+        raise _RequestRendered(self.render(role, fill))
+
+    def render(self, role: str, fill: FillPrompt) -> CompletionRequest:
         run = self.config.run
         window = model_catalog.model_window(self.config.daemon, self.model)
-        raise _RequestRendered(
-            request_rendering.render_request(
-                self.prompts,
-                role,
-                run.target,
-                fill,
-                model=self.model.partition("/")[2],
-                bounds=request_rendering.TokenBounds.from_window(window, run.llm),
-                effort=run.llm.effort,
-            )
+        return request_rendering.render_request(
+            self.prompts,
+            role,
+            run.target,
+            fill,
+            model=self.model.partition("/")[2],
+            bounds=request_rendering.TokenBounds.from_window(window, run.llm),
+            effort=run.llm.effort,
         )
 
 
-def _render_first_request(
+def render_first_request(
     stand_in: SampleRequests, role: str, model: str, config: Config, prompts: PromptSet
 ) -> CompletionRequest:
-    """Return the first prompt that a role would send to a model."""
+    """Return the first prompt that a role would send to a model; that of a session has tools.
+
+    Raises:
+        RoleError: it does not fit the model.
+    """
+    capture = _RequestCapture(model, config, prompts)
+    in_loop = role in _WRITES_KERNEL and form_of_role(config.run.llm, role == "repairer") == "loop"
+    if in_loop and session.ROLE in prompts.manifest.roles:
+        rendered = capture.render(session.ROLE, stand_in.fill_session(role))
+        return rendered.model_copy(update={"tools": session.define_tools(config.run.target)})
     try:
-        asyncio.run(stand_in.ask_role(role, LlmRoles(model, _RequestCapture(model, config, prompts))))
+        asyncio.run(stand_in.ask_role(role, LlmRoles(model, capture)))
     except _RequestRendered as rendered:
         return rendered.request
     raise AssertionError(f"the {role} asked nothing")

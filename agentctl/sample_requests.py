@@ -1,12 +1,26 @@
-"""Sample requests of a run's first round, with made-up latencies, to render prompts before a run starts."""
+"""Sample requests to each role, to render prompts before anything is sent.
+
+Before a run starts, latencies are made up. Of a run that the log has, kernel, latency, profile and memory are
+its own. The plan, and the error of a repair, are samples in both cases.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from agent_core.effects import FailedTry, ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
-from agent_core.roles.llm import LlmRoles
+from agent_core.effects import (
+    FailedTry,
+    ImplementRequest,
+    PlanRequest,
+    ReflectRequest,
+    SessionRequest,
+    SummarizeRequest,
+)
+from agent_core.roles import ReadBlob
+from agent_core.roles.ask_protocol import FillPrompt, TokenBudget
+from agent_core.roles.llm import LlmRoles, session
 from seeds import Problem
 from state.model import (
     Benchmark,
@@ -25,10 +39,23 @@ from state.model import (
 from targets.registry import load_target
 
 
-class SampleRequests:
-    """Builds the first request to each role, for the run's initial kernel."""
+@dataclass(frozen=True, slots=True)
+class RunStanding:
+    """Where a run of the log stands: the kernel to improve, and `context`, what was learnt, as JSON."""
 
-    def __init__(self, config: RunConfig, problem: Problem, kernel: str) -> None:
+    parent: Candidate
+    bounds: LatencyBounds
+    best_ms: float
+    context: bytes
+    read: ReadBlob
+
+
+class SampleRequests:
+    """Builds the first request to each role, for the run's initial kernel or for where the run stands."""
+
+    def __init__(
+        self, config: RunConfig, problem: Problem, kernel: str, standing: RunStanding | None = None
+    ) -> None:
         self._config = config
         self._problem = problem
         self._blobs = {digest_of(data): data for data in problem.files.values()}
@@ -38,9 +65,8 @@ class SampleRequests:
         counters = dict.fromkeys(target.profile.counters, 12345.678)
         profile = canonical_json({"predicted": True, "counters": counters, "bottleneck": self._bottleneck})
         context: dict[str, Any] = {"memory": [], "reflections": [], "attempts": [], "credits": {}}
-        self._context = self._put_blob(canonical_json(context))
         self._source = self._put_blob(kernel.encode())
-        self._parent = Candidate(
+        first = Candidate(
             id="r0.b0.p0.k0.f0",
             parent=None,
             lineage="r0.b0.p0.k0.f0",
@@ -53,6 +79,15 @@ class SampleRequests:
             profile=self._put_blob(profile),
             bottleneck=self._bottleneck,
         )
+        self._standing = standing or RunStanding(
+            parent=first,
+            bounds=LatencyBounds(plain_ms=1, tight_ms=1),
+            best_ms=1,
+            context=canonical_json(context),
+            read=self._blobs.__getitem__,
+        )
+        self._parent = self._standing.parent
+        self._context = self._put_blob(self._standing.context)
         self._plan = Plan(
             technique=technique.id,
             site="the loop over the rows",
@@ -67,16 +102,36 @@ class SampleRequests:
         self._blobs[digest_of(data)] = data
         return digest_of(data)
 
+    def _read(self, digest: str) -> bytes:
+        found = self._blobs.get(digest)
+        return self._standing.read(digest) if found is None else found
+
     def ask_role(self, role: str, roles: LlmRoles) -> Coroutine[Any, Any, object]:
         """Return a coroutine that asks a role for the first time."""
         makers: Mapping[str, Callable[[], Coroutine[Any, Any, object]]] = {
-            "planner": lambda: roles.plan(self._plan_request(), self._blobs.__getitem__),
-            "executor": lambda: roles.implement(self._implement_request(), self._blobs.__getitem__),
-            "repairer": lambda: roles.implement(self._repair_request(), self._blobs.__getitem__),
-            "reflector": lambda: roles.reflect(self._reflect_request(), self._blobs.__getitem__),
-            "summarizer": lambda: roles.summarize(self._summarize_request(), self._blobs.__getitem__),
+            "planner": lambda: roles.plan(self._plan_request(), self._read),
+            "executor": lambda: roles.implement(self._implement_request(), self._read),
+            "repairer": lambda: roles.implement(self._repair_request(), self._read),
+            "reflector": lambda: roles.reflect(self._reflect_request(), self._read),
+            "summarizer": lambda: roles.summarize(self._summarize_request(), self._read),
         }
         return makers[role]()
+
+    def fill_session(self, role: str) -> FillPrompt:
+        """Return what fills the prompt of an executor's, or a repairer's, session."""
+        request = self._repair_request() if role == "repairer" else self._implement_request()
+        terms = SessionRequest(
+            turns=self._config.llm.turns,
+            context=self._context,
+            bounds=self._standing.bounds,
+            within_percent=self._config.search.within_percent,
+        )
+        held = request.model_copy(update={"session": terms})
+
+        def filled(room: TokenBudget) -> Mapping[str, str]:
+            return session.fill_prompt(held, self._read, room)
+
+        return filled
 
     def _key_fields(self, role: str) -> dict[str, Any]:
         return {"key": f"r1.b0.p0.k0.f0.{role}", "role": role}
@@ -90,9 +145,9 @@ class SampleRequests:
             **self._key_fields("planner"),
             **self._problem_fields(),
             plans=self._config.search.plans,
-            bounds=LatencyBounds(plain_ms=1, tight_ms=1),
+            bounds=self._standing.bounds,
             parent=self._parent,
-            best_ms=1,
+            best_ms=self._standing.best_ms,
             context=self._context,
         )
 

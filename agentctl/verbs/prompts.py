@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,13 @@ import click
 
 from agent_core.prompting import FileKind, PromptBlock, PromptSet, RenderError, TextLifetime, builtin_prompts
 from agentctl.app import Session, common_options
+from agentctl.completers import complete_runs
 from agentctl.event_lines import SHORT_VERSION
 from agentctl.formatting import format_command, format_count
 from agentctl.run_flags import target_option
+from agentctl.views import as_json
 from daemon import exits, prompt_overrides
+from daemon.config import load_config
 from daemon.errors import DaemonError
 from state.errors import BlobMissing, NoLog
 from state.home import prepare_home
@@ -33,17 +38,37 @@ _LASTS = {
 @click.command(epilog=exits.epilog())
 @click.option("--show", "shown", metavar="ROLE|FILE", help="What a role is told, or one file, as text.")
 @target_option("Whose guide a role is shown", default=RunConfig().target)
+@click.option(
+    "--run",
+    "run",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="What this run's roles would be sent now, filled in. Nothing is sent.",
+)
 @click.option("--version", metavar="DIGEST", help="A version that the log holds, as RoundStarted names it.")
 @click.option("--copy", "copied", metavar="FILE", help="Put this file into the home, to be edited there.")
 @common_options
 def prompts(
-    session: Session, shown: str | None, target: str, version: str | None, copied: str | None
+    session: Session,
+    *,
+    shown: str | None,
+    target: str,
+    run: str | None,
+    version: str | None,
+    copied: str | None,
 ) -> None:
     """List the prompts of LLM roles, with those that this home replaces; check them as a whole.
 
     A file of the same path in <home>/prompts/ replaces one of the program's own. Edits are picked up by
     whoever owns the home, and count from each run's next round on.
+
+    With --run, list how long the prompts of a run are that is queued or in the log, or --show one of them.
     """
+    if run is not None:
+        if version is not None or copied is not None:
+            raise click.UsageError("--run goes with --show alone")
+        _show_run_prompts(session, run, shown)
+        return
     if copied is not None:
         there = str(prompt_overrides.copy_prompt(prepare_home(session.home, create=True).home, copied))
         session.emit({"copied": copied, "file": there}, f"copied to {there}; edits of it count")
@@ -59,6 +84,23 @@ def prompts(
         return
     text = _prompt_text(found, shown, target)
     session.emit({"shown": shown, "version": found.version, "text": text}, text.rstrip("\n"))
+
+
+def _show_run_prompts(session: Session, run: str, role: str | None) -> None:
+    """Print what a run's roles would be sent, or what one of them would.
+
+    Raises:
+        RenderError: the run asks no role of that name.
+    """
+    from agentctl.filled_prompts import format_run_prompts, load_run_prompts
+
+    found = load_run_prompts(session.home, run, load_config(session.home, os.environ).config)
+    roles = list(dict.fromkeys(one.role for one in found.filled))
+    if role is not None and role not in roles:
+        known = f"its roles are {', '.join(roles)}" if roles else "it asks no model"
+        raise RenderError(f"{found.run} asks no role {role!r}; {known}")
+    wanted = replace(found, filled=tuple(one for one in found.filled if role in (None, one.role)))
+    session.emit(as_json(wanted), "\n".join(format_run_prompts(wanted, role)))
 
 
 def _read_logged_prompts(home: Path, version: str) -> PromptSet:

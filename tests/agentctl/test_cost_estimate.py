@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 import seeds
 from agent_core.prompting import builtin_prompts
-from agent_core.providers.windows import estimate_tokens
-from agentctl.cost_estimate import ANSWER_TOKENS, SESSION_TURNS, estimate_cost
+from agent_core.providers.windows import estimate_request_tokens, estimate_tokens
+from agent_core.tools.registry import list_tools
+from agentctl.cost_estimate import ANSWER_TOKENS, SESSION_TURNS, estimate_cost, render_first_request
 from agentctl.dry_run import format_estimate
+from agentctl.sample_requests import SampleRequests
 from daemon.config import Config
 from state.log import EventLog
 from state.model import LlmConfig, RunConfig, SearchConfig
@@ -56,7 +59,6 @@ def test_a_session_is_asked_once_a_turn_with_all_that_came_before():
     one, many = asked["executor", MODEL], looped["executor", MODEL]
     assert many.calls == SESSION_TURNS * one.calls
     assert many.most_calls == 8 * one.most_calls
-    assert many.input_tokens > one.input_tokens
     assert many.usd > one.usd
     assert many.most_usd > 8 * one.most_usd, "each turn may be longer than the one before"
     assert looped["planner", MODEL] == asked["planner", MODEL]
@@ -64,15 +66,59 @@ def test_a_session_is_asked_once_a_turn_with_all_that_came_before():
     assert mixed["repairer", MODEL] == asked["repairer", MODEL]
 
 
-async def test_real_sessions_cost_less_than_their_estimate_says_at_most(home):
-    settings = Config(run=models.LOOP, daemon=models.daemon_config())
+def test_the_estimate_of_a_session_begins_with_the_session_s_own_prompt_and_its_tools():
+    settings = config("local", form="loop", turns=1)
+    row = rows(settings)["executor", MODEL]
+    stand_in = SampleRequests(settings.run, PROBLEM, PROBLEM.kernel)
+    first = render_first_request(stand_in, "executor", MODEL, settings, builtin_prompts())
+    assert [tool.name for tool in first.tools] == [tool.name for tool in list_tools("trn2")]
+    assert row.input_tokens == estimate_request_tokens(first)
+    assert "carry out a plan with tools" in "".join(part.text for part in (*first.guide, *first.case))
+    assert "The kernel of this plan that was refused" not in "".join(part.text for part in first.case)
+    repair = render_first_request(stand_in, "repairer", MODEL, settings, builtin_prompts())
+    assert "The kernel of this plan that was refused" in "".join(part.text for part in repair.case)
+
+
+def work_for_turns(turns: int):
+    """Return the script of a model that sends other kernels to `check` in most turns of its sessions.
+
+    Its tokens are counted as they are estimated, and none come from a cache.
+    """
+
+    def script(request, delivery):
+        said = models.answer_request(request, delivery)
+        if request.tools:
+            at = len(request.dialogue)
+            source = f"{constants_model.KERNEL}# {at}\n" + "# what is tried here\n" * 150
+            called = ("check", {"source": source}) if at < turns - 1 else ("give_up", {"reason": "enough"})
+            said = models.complete_turn(request, "I look.", [(called[0], json.dumps(called[1]))])
+        whole = models.complete_turn(request, said) if isinstance(said, str) else said
+        counted = whole.tokens.model_copy(update={"input": estimate_request_tokens(request)})
+        return whole.model_copy(update={"tokens": counted})
+
+    return script
+
+
+async def test_what_sessions_really_use_lies_between_the_usual_and_the_most(home):
+    search = SearchConfig(
+        beam=1, plans=1, implementations=1, rounds=1, explorers=0, repairs=0, within_percent=0
+    )
+    run_config = models.LOOP.model_copy(update={"search": search})
+    settings = Config(run=run_config, daemon=models.daemon_config())
+    provider = models.FakeProvider(work_for_turns(run_config.llm.turns))
     with EventLog.open(home) as log:
-        run = await models.finish_run(log, models.FakeProvider(), models.LOOP)
-        spent = log.run_state(run).spent_usd
+        run = await models.finish_run(log, provider, run_config)
+        state = log.run_state(run)
+        calls = [item.event for item in log.read(stream=run, limit=10_000) if item.type == "CallCompleted"]
     found = await asyncio.to_thread(
         estimate_cost, settings, seeds.load_problem("silu"), constants_model.KERNEL, builtin_prompts()
     )
-    assert 0 < spent < found.most_usd
+    row = next(one for one in found.rows if one.role == "executor")
+    turns = [one for one in calls if one.key.endswith(".executor")]
+    assert row.calls <= len(turns) == run_config.llm.turns <= row.most_calls
+    assert row.calls * row.input_tokens < sum(one.tokens.input for one in turns)
+    assert row.usd < sum(one.cost_usd for one in turns) < row.most_usd
+    assert found.usd < state.spent_usd < found.most_usd
 
 
 def test_models_share_their_roles_by_weight_and_planners_by_turns():

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from agent_core.prompting import builtin_prompts
+from agentctl.filled_prompts import load_run_prompts
 from daemon import exits
 from daemon.commands import CommandHandler
+from daemon.config import Config
 from daemon.config_watcher import ConfigWatcher
 from state.log import EventLog
 from state.reader import LogReader
-from tests.support import fakes
+from tests.daemon.calls import fake_models
+from tests.support import constants_model, fakes
 
 ASK = builtin_prompts().files["planner/ask.md"] + "Prefer what is simple.\n"
 
@@ -168,3 +171,57 @@ def test_files_that_are_told_where_they_fit_are_listed_with_how_far_they_were_ch
     }
     assert items["examples/scan.md"]["replaced"]
     assert items["planner/task.md"]["kind"] == "block"
+
+
+def queue_models_run(home) -> str:
+    return fakes.submit_run(home, fake_models.LOOP)
+
+
+def test_what_a_queued_run_would_send_is_shown_before_anything_is_paid(ctl, home):
+    run = queue_models_run(home)
+    listed = ctl("prompts", "--run", run)
+    assert listed.status == exits.OK, listed.err
+    assert (
+        listed.out.splitlines()[0] == f"{run}: what each role would be sent now; plan and error are samples"
+    )
+    found = ctl("prompts", "--run", run, "--json").json
+    assert [one["role"] for one in found["filled"]] == [
+        "planner", "executor", "repairer", "reflector", "summarizer",
+    ]  # fmt: skip
+    by_role = {one["role"]: one for one in found["filled"]}
+    assert "submit" in by_role["executor"]["tools"]
+    assert by_role["planner"]["tools"] == []
+    shown = ctl("prompts", "--run", run, "--show", "executor").out
+    assert shown.startswith(f"--- executor to {fake_models.MODEL}, about ")
+    assert "carry out a plan with tools" in shown
+    assert "{{" not in shown, "every value is filled in"
+    assert len([*(home / "inbox").glob("*.json")]) == 1, "it waits as before"
+
+
+async def test_the_prompts_of_a_run_in_the_log_are_about_its_best_kernel_and_what_it_learnt(home):
+    with EventLog.open(home) as log:
+        run = await fake_models.finish_run(log, fake_models.FakeProvider(), fake_models.LOOP)
+        state = log.run_state(run)
+        best = log.get_blob(state.best.source).decode()
+    found = await asyncio.to_thread(load_run_prompts, home, run, Config(daemon=fake_models.daemon_config()))
+    text = {one.role: one.text for one in found.filled}
+    assert best != constants_model.KERNEL
+    assert best.strip() in text["planner"]
+    assert best.strip() in text["executor"]
+    assert f"{state.best.latency_ms:.4g}" in text["planner"]
+    lessons = {one.lesson for one in state.reflections}
+    assert any(f"{lesson}\n" in text["planner"] for lesson in lessons)
+    assert found.version == state.next_prompts
+
+
+def test_prompts_of_a_run_are_refused_in_a_line(ctl, home):
+    run = queue_models_run(home)
+    for words, said in (
+        (("--run", "none-1"), "none-1"),
+        (("--run", run, "--show", "planer"), "asks no role 'planer'; its roles are planner, executor"),
+        (("--run", run, "--copy", "planner/ask.md"), "--run goes with --show alone"),
+    ):
+        called = ctl("prompts", *words)
+        assert called.status != exits.OK
+        assert said in called.err
+        assert "Traceback" not in called.err

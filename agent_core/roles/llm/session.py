@@ -230,9 +230,8 @@ async def implement_in_session(request: ImplementRequest, read: ReadBlob, host: 
     """
     bench = make_bench(request, read, host)
     assert request.session is not None
-    offered = list_tools(request.target)
-    tools = [ToolDefinition(name=t.name, description=t.description, parameters=t.schema) for t in offered]
-    await host.begin([tool.name for tool in offered], request.session.turns)
+    tools = define_tools(request.target)
+    await host.begin([tool.name for tool in tools], request.session.turns)
     share = Amount(usd=request.session.cap_usd or 0.0, tokens=request.session.cap_tokens or 0)
     session = Session(host=host, bench=bench, tools=tools, turns=request.session.turns, share=share)
     ending = await session.run(lambda room: fill_prompt(request, read, room))
@@ -247,6 +246,14 @@ async def implement_in_session(request: ImplementRequest, read: ReadBlob, host: 
     note = submitted.title or single_line(request.plan.title, MOST_NOTE)
     further = tuple(make_answer(one, one.title or note) for one in ending.further)
     return replace(make_answer(submitted, note), further=further)
+
+
+def define_tools(target: str) -> tuple[ToolDefinition, ...]:
+    """Return the tools that a session on a target may call, as its model is told of them."""
+    return tuple(
+        ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema)
+        for tool in list_tools(target)
+    )
 
 
 def make_answer(one: Submission, note: str) -> KernelAnswer:
