@@ -96,6 +96,15 @@ async def test_the_grade_is_arithmetic_and_the_model_says_why():
     assert "- hbm_read_bytes: 2.3593e+06 before, 1.04858e+06 after" in told["outcome"]
 
 
+async def test_an_example_of_the_task_is_no_lesson():
+    copied = fenced_block({"lesson": "Because the stores were hidden behind the loads\nalready."})
+    own = fenced_block({"lesson": "The stores waited for the loads."})
+    held, ask = Blobs(), Answers([copied, own])
+    note = (await LlmRoles("local", ask).reflect(held.reflect_request(evaluation_of()), held.read)).reflection
+    assert note.lesson == "The stores waited for the loads."
+    assert "an example of the task" in ask.values()["fault"]
+
+
 async def test_a_refused_kernel_is_reflected_on_with_its_error():
     held, ask = Blobs(), Answers([fenced_block({"lesson": "Count bytes before hoisting."})])
     request = held.reflect_request(evaluation_of(Verdict.LINT_ERROR))
