@@ -94,9 +94,15 @@ def _find_module(names: dict[str, Any], name: str) -> Any:
                 f"{name}() fails: {error}; make a module in the file, MODULE = {name}(...), and name that"
             ) from error
     if not isinstance(found, torch.nn.Module):
-        have = [key for key, item in names.items() if isinstance(item, torch.nn.Module)]
+        have = [key for key, item in names.items() if _is_module(item)]
         raise ExportError(f"{name} is no module of the file; modules: {', '.join(have) or 'none'}")
     return found
+
+
+def _is_module(item: Any) -> bool:
+    import torch
+
+    return issubclass(item if isinstance(item, type) else type(item), torch.nn.Module)
 
 
 def _example(shape: tuple[int, ...], dtype: str) -> Any:

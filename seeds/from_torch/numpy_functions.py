@@ -96,6 +96,12 @@ def depthwise_1d(x: Any, weight: Any, stride: int, padding: int, dilation: int) 
     return total
 
 
+def put(x: Any, index: Any, values: Any) -> Any:
+    found = np.array(x)
+    found[index] = values
+    return found
+
+
 def windows_2d(x: Any, size: Any, stride: Any, dilation: Any) -> Any:
     rows = (x.shape[2] - dilation[0] * (size[0] - 1) - 1) // stride[0] + 1
     columns = (x.shape[3] - dilation[1] * (size[1] - 1) - 1) // stride[1] + 1

@@ -398,6 +398,16 @@ def _einsum(out: Operand, subscripts: str, operands: Sequence[Operand], **kwargs
     return f"np.einsum({subscripts!r}, {', '.join(map(str, operands))})"
 
 
+def _put(part: Writer) -> Writer:
+    """A tensor with a part replaced, which is what `torch.export` makes of writes in place."""
+
+    def write(out: Operand, x: Operand, values: Operand, *args: Any) -> str:
+        index = part(out, x, *args).removeprefix(f"{x}[").removesuffix("]")
+        return f"put({x}, np.s_[{index}], {values})"
+
+    return write
+
+
 def _template(template: str) -> Writer:
     def write(out: Operand, *args: Any, **kwargs: Any) -> str:
         return template.format(*args, **kwargs)
@@ -438,6 +448,8 @@ OPERATORS: Mapping[str, Writer] = {
     "numpy_T": _template("{}.T"), "movedim": _template("np.moveaxis({}, {}, {})"),
     "slice": _slice, "select": _select, "split": _split, "split_with_sizes": _split, "chunk": _chunk,
     "unbind": _unbind, "getitem": lambda out, x, at: f"{x}[{at}]", "index": _index,
+    "slice_scatter": _put(_slice), "select_scatter": _put(_select), "fill": _filled(None),
+    "copy": lambda out, x, source: _expand(out, source),
     "narrow": lambda out, x, dim, start, length: _slice(out, x, dim, start, start + length),
     "cat": lambda out, parts, dim=0: f"np.concatenate({parts}, axis={dim})",
     "concat": lambda out, parts, dim=0: f"np.concatenate({parts}, axis={dim})",

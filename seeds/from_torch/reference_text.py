@@ -6,6 +6,7 @@ import ast
 import inspect
 import keyword
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -85,7 +86,7 @@ def _names_in(item: Any) -> Iterator[str]:
 
 
 def _write_call(node: ExportedNode, known: dict[str, Operand], taken: set[str], source: str) -> Iterator[str]:
-    out = Operand(_free_name(node.name, taken), node.shape or (), node.dtype or "")
+    out = Operand(node.name, node.shape or (), node.dtype or "")
     place = f" ({node.line})" if node.line else ""
     try:
         args = [_decode(item, known) for item in node.args]
@@ -93,9 +94,11 @@ def _write_call(node: ExportedNode, known: dict[str, Operand], taken: set[str], 
         text = write_operator(node.target, out, args, kwargs)
     except UnwritableError as error:
         raise ScaffoldError(f"{source}: {node.target}{place}: {error}") from None
-    known[node.name] = out
-    if text != str(out):
-        yield f"    {out} = {text}"
+    is_name = text in {str(item) for item in known.values()}  # what changes no number needs no line
+    name = text if is_name else _free_name(node.name, taken)
+    known[node.name] = replace(out, text=name)
+    if not is_name:
+        yield f"    {name} = {text}"
 
 
 def _decode(item: Any, known: Mapping[str, Operand]) -> Any:

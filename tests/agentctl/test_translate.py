@@ -81,6 +81,13 @@ def test_an_exported_module_becomes_a_reference_and_a_kernel_that_is_proven(ctl,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["attention", "swiglu"])
+def test_modules_as_torch_exported_them_are_proven(ctl, name):
+    called = ctl("translate", "--from-torch", EXPORTED.with_name(f"{name}.json"), "--json")
+    assert (called.status, called.json["evaluation"]["identity"]["verdict"]) == (exits.OK, "proven")
+
+
+@pytest.mark.slow
 def test_the_numpy_text_of_a_module_is_shown_and_is_the_problem_s_reference(ctl, tmp_path):
     out = ctl("translate", "--from-torch", EXPORTED).out
     assert f"{EXPORTED} in NumPy, as kernels are compared with:" in out

@@ -107,3 +107,23 @@ def test_what_cannot_be_written_is_named_with_its_line():
 def test_a_graph_that_is_wrong_is_named(changes, message):
     with pytest.raises(ScaffoldError, match=message):
         write_reference(read_graph(changed(**changes), "graph.json"), "graph.json")
+
+
+def test_a_stored_attention_computes_attention():
+    """The file is what `export_program.py` printed with torch 2.13."""
+    path = Path(__file__).parent / "exported" / "attention.json"
+    text = write_reference(read_graph(path.read_bytes(), str(path)), path.name)
+    file = parse_reference(text, path)
+    names = {}
+    exec(text, names)
+    rng = np.random.default_rng(0)
+    given = {name: rng.standard_normal(shape) / 8 for name, (shape, _) in file.inputs.items()}
+    query, key, value = np.split(given["x"] @ given["qkv_weight"].T + given["qkv_bias"], 3, axis=1)
+    parts = []
+    for head in range(4):
+        own = slice(64 * head, 64 * head + 64)
+        powers = np.exp(query[:, own] @ key[:, own].T / 8) * np.tril(np.ones((128, 128)))
+        parts.append(powers / powers.sum(1, keepdims=True) @ value[:, own])
+    expected = np.concatenate(parts, axis=1) @ given["out_weight"].T + given["out_bias"]
+    np.testing.assert_allclose(names["reference"](*given.values()), expected)
+    assert "clone" not in text
