@@ -192,11 +192,18 @@ case ${1:-} in
     *)
         hosts=()
         while [ $# -gt 0 ] && [[ $1 != -* ]]; do
-            if [[ $1 == *.py && -f $1 ]]; then
-                fail "$1 is no host; to start from it as a kernel: ./run.sh --kernel $1 --problem NAME" 2
+            if [[ $1 == *.py ]]; then
+                [ -f "$1" ] || fail "$1: no such file" 2
+                named=' --problem NAME'
+                if [ -f "$(dirname -- "$1")/problem.toml" ]; then named=''; fi
+                fail "$1 is no host; to start from it as a kernel: ./run.sh --kernel $1$named" 2
             fi
             if [ -d "$root/seeds/problems/$1" ] || [ -f "$1/problem.toml" ]; then
                 fail "$1 is a problem: ./run.sh --problem $1" 2
+            fi
+            if [[ $1 == */* ]]; then
+                [ -d "$1" ] || fail "$1: no such folder" 2
+                fail "$1 has no problem.toml; a folder with a problem: .venv/bin/agentctl problems new NAME" 2
             fi
             is_host "$1" || fail "neither a command nor a host, [user@]host[:port]: $1 (see ./run.sh --help)" 2
             hosts+=(--host "$1")

@@ -227,6 +227,9 @@ def test_a_kernel_in_the_place_of_a_host_is_no_host(checkout, tmp_path):
     [
         (["tset"], "neither a command nor a host, [user@]host[:port]: tset"),
         (["ubuntu@10.0.0.1", "a b"], "neither a command nor a host, [user@]host[:port]: a b"),
+        (["nowhere/problem"], "nowhere/problem: no such folder"),
+        (["/usr"], "/usr has no problem.toml"),
+        (["kernle.py"], "kernle.py: no such file"),
         (["a@b;reboot"], "neither a command nor a host, [user@]host[:port]: a@b;reboot"),
     ],
 )
