@@ -76,7 +76,7 @@ from state.model import (
     RunStatus,
 )
 from state.round_deadline import apply_deadline_passed, route_outcome
-from state.run_state import NEW_EFFECT, IllegalEvent, RunState, evolve, is_by_person, require_live
+from state.run_state import IllegalEvent, RunState, blank_effect, evolve, is_by_person, require_live
 from state.semantic_state import dump_semantic, state_hash
 from state.tally import count_outcome
 
@@ -266,7 +266,7 @@ def _apply_effect_started(state: RunState, event: EffectStarted) -> RunState:
         raise IllegalEvent(f"{event.key}: a redelivery must carry the request as logged")
     if before is None:
         slot = state.assigned_slot(effect_key(event))
-        before = evolve(NEW_EFFECT, request=event.request, slot=slot)
+        before = evolve(blank_effect(), request=event.request, slot=slot)
     opened = evolve(before, delivery=event.delivery, reserved_usd=event.reserved_usd)
     open_ = {**state.open, event.key: opened}
     if not (state.reserved_usd or event.reserved_usd):  # then nothing is reserved, whatever is open

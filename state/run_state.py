@@ -5,6 +5,7 @@ All of it stays small, however long the run is; the history is in the log.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field
@@ -99,8 +100,13 @@ class OpenEffect(FrozenModel):
         return sum((one.held for one in self.calls if one.held is not None), Amount())
 
 
-NEW_EFFECT = OpenEffect(request="0" * 64, delivery=1, reserved_usd=0.0)
-"""What an effect that is admitted is copied from; the request is its own."""
+@cache
+def blank_effect() -> OpenEffect:
+    """Return what an effect that is admitted is copied from; the request is its own.
+
+    Copying it checks nothing again, which folds faster.
+    """
+    return OpenEffect(request="0" * 64, delivery=1, reserved_usd=0.0)
 
 
 class LateCandidate(FrozenModel):

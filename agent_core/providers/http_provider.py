@@ -209,8 +209,9 @@ class HttpProvider(ABC):
         except Exception as error:  # noqa: BLE001 - the edge: whatever an SDK raises is a failure of the call
             fault = self._exception_fault(error, answer, seen)
         self._learn_pace(request.model, pace)
-        if answer.tokens is None and (fault is None or answer.stop_reason is not None):
-            self._take_uncounted(request, answer)
+        streams_nothing = fault is None and not answer.events
+        if answer.tokens is None and (answer.stop_reason is not None or streams_nothing):
+            self._take_uncounted(request, answer)  # what was cut off before its counts says nothing
         if fault is None or answer.is_whole:
             fault = self._answer_fault(answer, has_tools=bool(request.tools))
         if fault is not None:

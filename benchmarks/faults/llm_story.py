@@ -32,9 +32,8 @@ FAULTS: tuple[Said, ...] = (
     Refuse(429, "rate_limit_error", code="spend_limit_reached"),
     Refuse(500, "api_error"),
     Reply(ending="garbage"),
-    Reply(ending="no_stop"),
 )
-"""An answer without counts is none of them: some servers' are taken with estimates, which leave a trace."""
+"""Answers without counts or without a stop reason are none of them: they may be taken, and leave a trace."""
 AMBITIOUS = "ambitious"
 """The model whose sessions submit several kernels."""
 TOO_LONG = {"openai": "length", "anthropic": "max_tokens"}

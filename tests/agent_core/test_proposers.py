@@ -19,7 +19,10 @@ from tests.support.world import KERNEL, World, at_once, correct_evaluation, smal
 ASKING = [name for name in proposers.proposer_names() if proposers.is_llm_proposer(name)]
 
 
-@pytest.mark.parametrize("name", sorted(set(proposers.proposer_names()) - set(ASKING)))
+IN_ONE_PIECE = [name for name in proposers.proposer_names() if not proposers.is_built_per_effect(name)]
+
+
+@pytest.mark.parametrize("name", IN_ONE_PIECE)
 def test_a_proposer_is_made_by_name_and_says_the_same_of_repairs_as_the_table(name):
     made = proposers.create_proposer(name)
     assert made.name == name

@@ -446,3 +446,14 @@ def test_the_registry_imports_no_sdk():
         check=True,
     ).stdout
     assert not {"anthropic", "openai", "httpx2", "genai_prices"} & set(json.loads(out))
+
+
+@pytest.mark.parametrize("name", OPENAI)
+async def test_a_stream_that_is_cut_off_says_nothing_about_counts(name):
+    with LlmServer(lambda came: Reply(ending="eof") if came.number == 1 else Reply(text="at last")) as server:
+        async with endpoint(name, server) as provider:
+            with pytest.raises(CallError):
+                await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+            answer = await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+    assert not answer.tokens.estimated
+    assert ["stream" in came.body for came in server.asked] == [True, True]

@@ -62,14 +62,16 @@ WAITED: dict[str, tuple[str, ...]] = {
 
 OTHERWISE = {
     **dict.fromkeys(
-        ("run", "resume", "tune", "translate", "wait", "ui", "bench", "try"), "says itself how it goes on"
+        ("run", "resume", "tune", "translate", "wait", "ui", "bench", "try", "target"),
+        "says itself how it goes on",
     ),
+    "mcp": "tells its client how it goes on",
     **dict.fromkeys(
         ("submit", "pause", "cancel", "set", "approve", "propose", "fork"),
         "hands a command over",
     ),
     **dict.fromkeys(
-        ("init", "status", "problems", "config", "prompts", "memory", "service", "completion"),
+        ("init", "status", "problems", "config", "prompts", "memory", "service", "completion", "plugin"),
         "reads as much of a long log as of a short one",
     ),
 }
