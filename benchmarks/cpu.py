@@ -67,9 +67,9 @@ void kernel(const float *restrict x, float *restrict out)
 }}
 """
 _LOAD = """
-import sys
-block = bytearray(1 << 26)
-while True:
+import os
+block, parent = bytearray(1 << 26), os.getppid()
+while os.getppid() == parent:
     block[:] = bytes(1 << 26)
     sum(range(1 << 20))
 """
