@@ -113,7 +113,7 @@ def _prepare_home(folder: Path, twin: Twin) -> MeasuredHome:
 
 def test_the_twin_is_worth_disturbing(twin: Twin) -> None:
     judged = twin.at.judged()
-    assert len(judged) >= 4
+    assert len(judged) >= 3  # the first kernel, and one of each round
     assert {event.evaluation.verdict for event in judged} == {Verdict.CORRECT}
     assert {work for work, _ in twin.at.journal.begun()} == {"compile", "measure"}
 
