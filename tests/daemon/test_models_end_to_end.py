@@ -27,6 +27,7 @@ SETTINGS = (
     f'daemon.prices=["{MODEL}=0.1/0.1/0.1"]',
     "run.search.beam=1",
     "run.search.plans=3",
+    "run.llm.form=question",  # the simulated model answers questions; it calls no tools
     "run.search.explorers=0",
     "run.starts=kernel",  # which the simulated model knows how to better
 )
