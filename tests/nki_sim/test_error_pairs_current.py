@@ -79,6 +79,7 @@ STARTED = (
     "nisa.nc_matmul(acc[:, 0:32], t[:, 0:64], t[:, 0:32])\n"
     "nisa.nc_matmul(acc{part}, t[:, 0:64], t[:, 0:{width}])"
 )
+GRID = "nl.alloc_tiles(tile_shape=(64, 8), element_shape=(128, 16), buffer=nl.sbuf, dtype=nl.float32)"
 GATHER = "nisa.dma_copy(t[0:128], private.ap([[512, 128], [1, 512]], vector_offset={}, indirect_dim=0))"
 NESTED = """
 import nki
@@ -134,6 +135,12 @@ PAIRS: dict[str, tuple[str, str]] = {
     "permute": ("t.permute((1, 0))", "t.permute((0, 1))"),
     "broadcast": ("t[:, 0:2].broadcast(1, 4)", "t[:, 0:1].broadcast(1, 4)"),
     "expand_dim": ("t.expand_dim(0)", "t.expand_dim(1)"),
+    "index_range": ("nl.tiles(x, tile_shape=(64, 64))[9, 0]", "nl.tiles(x, tile_shape=(64, 64))[1, 0]"),
+    "slice": ("nl.tiles(x, tile_shape=(8, 8))[0:8:2]", "nl.tiles(x, tile_shape=(8, 8))[0:8]"),
+    "grid_selection": (
+        f"{GRID}[:, 0].data",
+        f"{GRID}[0].data",
+    ),
     "squeeze_dim": ("t.squeeze_dim(1)", "t[:, 0:1].expand_dim(1).squeeze_dim(1)"),
     "reshape": ("t.reshape((128, 511))", "t.reshape((128, 2, 256))"),
     "rearrange": ("t.rearrange(('p',), ('p',))", "t.rearrange(('p', 'f'), ('p', 'f'))"),

@@ -67,7 +67,7 @@ def relative_error(sample: Sample, source: str) -> float:
     assert not refused, f"{refused[0].message}\n{source}"
     (found,) = numerics.run(program, list(arrays))
     expected = sample.meaning(*(item.astype(np.float64) for item in arrays))
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+    return float(np.linalg.norm(found - expected) / (np.linalg.norm(expected) or 1.0))  # of zeros: absolute
 
 
 def join_wrapped_calls(source: str) -> str:
