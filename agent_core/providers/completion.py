@@ -40,6 +40,11 @@ class PromptPart(FrozenModel):
     cached: bool = False
 
 
+def join_parts(parts: tuple[PromptPart, ...]) -> str:
+    """Return the parts as one text, separated by empty lines."""
+    return "\n\n".join(part.text.rstrip("\n") for part in parts if part.text.rstrip("\n"))
+
+
 def _is_empty(value: object) -> bool:
     return not value
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from agent_core.providers.completion import CompletionRequest, PromptPart, Tokens, ToolCall
+from agent_core.providers.completion import CompletionRequest, Tokens, ToolCall, join_parts
 from agent_core.providers.event_fields import (
     get_count,
     get_first_table,
@@ -78,7 +78,7 @@ class OpenAIProvider(HttpProvider):
             "model": request.model,
             _NEW if self._vendor else _OLD: request.max_output_tokens,
             "messages": [
-                {"role": role, "content": joined} for role, parts in roles if (joined := _join_parts(parts))
+                {"role": role, "content": joined} for role, parts in roles if (joined := join_parts(parts))
             ]
             + _dialogue_messages(request),
         }
@@ -171,11 +171,6 @@ def _dialogue_messages(request: CompletionRequest) -> list[dict[str, Any]]:
         messages += [{"role": "tool", "tool_call_id": one.id, "content": one.text} for one in step.results]
         messages += [{"role": "user", "content": step.note}] if step.note else []
     return messages
-
-
-def _join_parts(parts: tuple[PromptPart, ...]) -> str:
-    """Return the parts as one text, separated by empty lines."""
-    return "\n\n".join(part.text.rstrip("\n") for part in parts if part.text.rstrip("\n"))
 
 
 def _read_tokens(usage: Mapping[str, Any]) -> Tokens | None:

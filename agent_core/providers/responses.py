@@ -13,9 +13,9 @@ from agent_core.providers.completion import (
     CompletionRequest,
     ModelTurn,
     NativeAnswer,
-    PromptPart,
     Tokens,
     ToolCall,
+    join_parts,
 )
 from agent_core.providers.event_fields import get_count, get_table, get_text
 from agent_core.providers.failures import FailureKind
@@ -68,13 +68,13 @@ class ResponsesProvider(HttpProvider):
     def build_body(self, request: CompletionRequest) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": request.model,
-            "input": [{"role": "user", "content": _join_parts(request.case)}, *_dialogue_items(request)],
+            "input": [{"role": "user", "content": join_parts(request.case)}, *_dialogue_items(request)],
             "max_output_tokens": request.max_output_tokens,
             "store": False,
             "include": ["reasoning.encrypted_content"],
             "stream": True,
         }
-        if guide := _join_parts(request.guide):
+        if guide := join_parts(request.guide):
             body["instructions"] = guide
         if request.tools:
             body["tools"] = [
@@ -181,11 +181,6 @@ def _answer_items(answer: ModelTurn) -> list[dict[str, Any]]:
 
 def _text_items(answer: ModelTurn) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": answer.text}] if answer.text.strip() else []
-
-
-def _join_parts(parts: tuple[PromptPart, ...]) -> str:
-    """Return the parts as one text, separated by empty lines."""
-    return "\n\n".join(part.text.rstrip("\n") for part in parts if part.text.rstrip("\n"))
 
 
 def _read_tokens(usage: Mapping[str, Any]) -> Tokens | None:

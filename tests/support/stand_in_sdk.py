@@ -15,10 +15,10 @@ SUMMARY = Path(__file__).parents[1] / "targets" / "nki" / "hosts" / "golden" / "
 
 
 RELEASES = {
-    # what is installed, from which folder
-    "2.27": ({"neuronx-cc": "2.27.0"}, "packages_2_27"),
-    "2.31": ({"nki": "0.5.0", "neuronx-cc": "2.31.1"}, "packages"),
-    "2.33": ({"nki": "0.7.0", "neuronx-cc": "2.33.0"}, "packages_0_7"),
+    # what is installed, from which folder, beside which modules
+    "2.27": ({"neuronx-cc": "2.27.0"}, "packages_2_27", ("stand_in_neff.py", "spike.py")),
+    "2.31": ({"nki": "0.5.0", "neuronx-cc": "2.31.1"}, "packages", ("stand_in_neff.py", "spike.py")),
+    "2.33": ({"nki": "0.7.0", "neuronx-cc": "2.33.0"}, "packages_0_7", ("stand_in_neff.py",)),
 }
 
 
@@ -29,13 +29,14 @@ def make_python(folder: Path, release: str = "2.31") -> Path:
     """
     venv.create(folder, symlinks=True)
     packages = next(folder.glob("lib/python*/site-packages"))
-    versions, source = RELEASES[release]
+    versions, source, modules = RELEASES[release]
     ours = Path(sysconfig.get_path("purelib"))
     for name in ("numpy", "numpy.libs", "ml_dtypes"):
         if (ours / name).exists():
             shutil.copytree(ours / name, packages / name, copy_function=_link_tree)
     shutil.copytree(SDK / source, packages, dirs_exist_ok=True)
-    shutil.copy(SDK / "stand_in_neff.py", packages)
+    for module in modules:
+        shutil.copy(SDK / module, packages)
     for name, version in versions.items():
         folder_of = packages / f"{name.replace('-', '_')}-{version}.dist-info"
         folder_of.mkdir()

@@ -84,8 +84,11 @@ def select_version(source: str, known: dict[str, Any]) -> str | None:
     """Return the language version that a kernel is written in: beta 1 if it imports the legacy namespace."""
     if not known:
         return None
-    legacy = any(name.split(".")[0] == _LEGACY for name in _list_imports(source))
-    return "beta1" if legacy else max(known, key=lambda name: int(name[4:]))
+    return "beta1" if _imports_legacy(source) else max(known, key=lambda name: int(name[4:]))
+
+
+def _imports_legacy(source: str) -> bool:
+    return any(name.split(".")[0] == _LEGACY for name in _list_imports(source))
 
 
 def _list_imports(source: str) -> list[str]:
@@ -147,7 +150,7 @@ def _select_route(source: str) -> Callable[[_Job], None]:
     Raises:
         _CompileError: there is none for its namespace.
     """
-    legacy = any(name.split(".")[0] == _LEGACY for name in _list_imports(source))
+    legacy = _imports_legacy(source)
     if not legacy and _has_jit_route():
         return _compile_by_jit
     standalone, why = _import_standalone()
