@@ -25,7 +25,7 @@ def test_the_example_leads_from_the_mathematics_to_a_kernel(ctl, tmp_path, monke
     assert workload
     (tmp_path / name[1]).write_text(workload[1])
     monkeypatch.chdir(tmp_path)
-    first, _, again = commands
+    first, *_, again = commands
     called = ctl(*shlex.split(first), *QUICK)
     assert called.status == 0, called.err
     told = called.json
