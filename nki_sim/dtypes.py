@@ -87,5 +87,6 @@ _ALL_DTYPES = (
 
 DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in _ALL_DTYPES}
 
-# Documented for NeuronCore-v4 and later only.
-TRN3_DTYPES = frozenset({"float8_e8m0fnu", "float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"})
+# Documented for NeuronCore-v4 and later only: packs of four elements that share a scale, and the scale.
+MX_DTYPES = frozenset({"float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"})
+TRN3_DTYPES = frozenset({"float8_e8m0fnu"}) | MX_DTYPES

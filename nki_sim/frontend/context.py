@@ -63,12 +63,13 @@ class recording:  # noqa: N801  a context manager reads as a verb
 
 _targets: list[Target] = []
 PLATFORM = "NEURON_PLATFORM_TARGET_OVERRIDE"
-_PLATFORMS = {"trn1": "trn1", "inf2": "trn1", "gen2": "trn1", "trn2": "trn2", "gen3": "trn2"}
+_PLATFORMS = {"inf2": "trn1", "gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
 
 
 def resolve_target_name(name: str) -> str:
     """Resolve a target's other names; unknown names stay as they are."""
-    return _PLATFORMS.get(name.lower(), name)
+    known = name.lower()
+    return _PLATFORMS.get(known, known if known in targets.names() else name)
 
 
 def platform_target(default: str = "trn2") -> str:

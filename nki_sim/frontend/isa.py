@@ -98,7 +98,6 @@ _ARGUMENT_CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
          "tensor_scalar_cumulative", "tensor_tensor_scan"), _refuse_language_operators,
     ),
 }  # fmt: skip
-_GENERATIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3}
 
 
 class NkiValidationError(Exception):
@@ -198,7 +197,7 @@ _INSTRUCTIONS = {
 
 def get_nc_version() -> nc_version:
     """The generation of the target being traced; generations compare by age."""
-    return _GENERATIONS[current_target().name]
+    return nc_version(current_target().generation)
 
 
 def get_nc_sub_version() -> int:

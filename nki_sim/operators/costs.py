@@ -15,8 +15,9 @@ _ARRAY_EDGE, _PART_EDGE = 128, 32
 ARRAY_PARTS = (_ARRAY_EDGE // _PART_EDGE) ** 2
 """Number of squares in the tensor engine's array, each of the smallest tile size; counted row by row."""
 
-# The types for which VectorE has 16-bit modes.
+# The types for which VectorE and ScalarE have fast modes; the second set where the target says so.
 _NARROW = frozenset({"bfloat16", "float16"})
+_FLOAT8 = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 
 _WIDE_BYTES = 4
 """Bytes of the elements that the tensor engine passes in several parts."""
@@ -86,7 +87,7 @@ def matmul(form: Form, target: Target) -> Cost:
     """passes * (max(64, N_moving) + overhead) cycles; FP8 takes two rows at once.
 
     The wider of the two types decides the passes. A strided moving operand is read at half the rate, as
-    elsewhere [I].
+    elsewhere [I]. Transposes may run beside other work of the array, as in `transpose`.
     """
     moving = form["moving"]
     flags = ("is_stationary_onezero", "is_moving_onezero", "is_transpose")
@@ -97,7 +98,9 @@ def matmul(form: Form, target: Target) -> Cost:
     passes = 1
     if "float32" in {moving.dtype, form["stationary"].dtype}:
         passes = target.tensor_fp32_onezero_passes if onezero else target.tensor_fp32_passes
-    return replace(_tensor_cost(size, passes, target, moving.partitions), parts=_array_parts(form))
+    speed = target.tensor_transpose_speed if form.param("is_transpose") else 1.0
+    cost = _tensor_cost(size, passes, target, moving.partitions, speed=speed)
+    return replace(cost, parts=_array_parts(form))
 
 
 def _array_parts(form: Form) -> tuple[int, ...]:
@@ -116,21 +119,23 @@ def _array_parts(form: Form) -> tuple[int, ...]:
 def transpose(form: Form, target: Target) -> Cost:
     """On the tensor engine max(64, P) per pass, a product with P columns; on the vector engine max(64, N).
 
-    A transpose keeps every bit, so all types of four bytes take the passes of float32.
+    A transpose keeps every bit, so all types of four bytes take the passes of float32. Where transposes run
+    in the background, the array is taken for a share of that time.
     """
     data = form["data"]
     if form.engine == "vector":
         return elementwise(form, target)
     size = max(data.partitions, target.tensor_min_cycles)
     passes = target.tensor_fp32_onezero_passes if data.itemsize >= _WIDE_BYTES else 1
-    return _tensor_cost(size, passes, target, data.partitions)
+    return _tensor_cost(size, passes, target, data.partitions, speed=target.tensor_transpose_speed)
 
 
-def _tensor_cost(size: int, passes: int, target: Target, rows: int) -> Cost:
+def _tensor_cost(size: int, passes: int, target: Target, rows: int, *, speed: float) -> Cost:
     cycles = size + target.tensor_overhead_cycles
     clock = target.tensor_clock_ghz
     used = min(1.0, rows / _ARRAY_EDGE) * size / cycles
-    return Cost(passes * cycles / clock, result_ns=target.tensor_fill_cycles / clock, rows_used=used)
+    busy_ns = passes * cycles / clock / speed
+    return Cost(busy_ns, result_ns=target.tensor_fill_cycles / clock, rows_used=used)
 
 
 def elementwise(form: Form, target: Target, *, factor: float = 1.0, extra: int = 0) -> Cost:
@@ -144,11 +149,12 @@ def elementwise(form: Form, target: Target, *, factor: float = 1.0, extra: int =
 
 
 def copy_like(form: Form, target: Target) -> Cost:
-    """tensor_copy and tensor_scalar: N, with the 16-bit modes of the vector engine; rsqrt on GpSimd 4 N."""
+    """tensor_copy and tensor_scalar: N, with the fast modes of VectorE and ScalarE; rsqrt on GpSimd 4 N."""
     if form.engine == "gpsimd" and "rsqrt" in {form.param("op0"), form.param("op1")}:
         return elementwise(form, target, factor=_GPSIMD_ROOT)
     speed = _copy_speed(form, target)
-    return replace(elementwise(form, target, factor=1.0 / speed), fast=speed >= _FAST_SPEED)
+    fast = speed >= _FAST_SPEED and form.engine == "vector"
+    return replace(elementwise(form, target, factor=1.0 / speed), fast=fast)
 
 
 def reciprocal(form: Form, target: Target) -> Cost:
@@ -341,22 +347,30 @@ def _two_input_factor(form: Form, target: Target, roles: tuple[str, str]) -> flo
 
 def _reads_two_inputs(form: Form, target: Target) -> bool:
     """Whether VectorE reads two inputs at once, in its mode for 16-bit types in SBUF."""
-    narrow = all(item.dtype in _NARROW for item in form.tiles)
+    narrow = all(_is_narrow(item, target) for item in form.tiles)
     in_sbuf = all(form[role].buffer == "sbuf" for role in ("data1", "data2"))
     return target.vector_fast_modes and form.engine == "vector" and narrow and in_sbuf
 
 
 def _copy_speed(form: Form, target: Target) -> float:
-    sides = [item for item in form.operands if item.role in {"dst", "src", "data"}]
-    narrow = all(item.dtype in _NARROW for item in sides)
-    if form.engine != "vector" or not target.vector_fast_modes:
+    """How many elements per cycle and lane a copy or `tensor_scalar` takes; ScalarE has VectorE's 2x mode."""
+    modes = {"vector": target.vector_fast_modes, "scalar": target.scalar_fast_modes}
+    if not modes.get(form.engine, False):
         return 1
+    sides = [item for item in form.operands if item.role in {"dst", "src", "data"}]
+    narrow = all(_is_narrow(item, target) for item in sides)
     in_sbuf = all(item.buffer == "sbuf" for item in sides)
     contiguous = all(_is_contiguous(item) for item in sides)
+    if form.engine == "scalar":
+        return 2 if narrow and (in_sbuf or contiguous) else 1
     if not narrow:
         plain = in_sbuf and contiguous and all(item.dtype == "float32" for item in sides)
         return _FLOAT_COPY_SPEED if plain else 1
     return (2 if in_sbuf or contiguous else 1) * (2 if in_sbuf and contiguous else 1)
+
+
+def _is_narrow(item: Operand, target: Target) -> bool:
+    return item.dtype in _NARROW or (target.fast_modes_fp8 and item.dtype in _FLOAT8)
 
 
 def _is_contiguous(item: Operand) -> bool:

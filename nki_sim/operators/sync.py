@@ -11,6 +11,8 @@ from nki_sim.operators.rules import shapes as rules
 from nki_sim.operators.rules.shapes import Breach
 from nki_sim.targets import Target
 
+_TWO_CORES_GENERATION = 3
+
 GPSIMD_ELEMENTS = 256
 """Elements of each partition that GpSimd's own DMA moves at once, of any type."""
 
@@ -28,7 +30,7 @@ def _gpsimd_size(form: Form, target: Target) -> Iterator[Breach]:
 
 def _needs_two_cores(form: Form, target: Target) -> Iterator[Breach]:
     """Launches on two cores need NeuronCore-v3."""
-    if target.name == "trn1":
+    if target.generation < _TWO_CORES_GENERATION:
         yield Breach(
             "generation", f"{form.op} needs NeuronCore-v3 (trn2)", "dst", "trn2", target.name,
             "launch on one core",

@@ -37,6 +37,8 @@ class Target:
     matmul_contract_max: int
     matmul_stationary_max: int
     matmul_moving_max: int
+    mx_contract_max: int
+    mx_group_elements: int
     vector_transpose_max: int
     access_rank_max: int
     access_stride_max: int
@@ -68,6 +70,7 @@ class Target:
     tensor_fp32_onezero_passes: int
     tensor_ramp_ns: float
     tensor_ramp_ratio: float
+    tensor_transpose_speed: float
     # vector, scalar, gpsimd engines
     engine_min_cycles: int
     dependent_cycles: int
@@ -81,6 +84,11 @@ class Target:
     psum_accumulate_stretch: float
     stride_limit_bytes: int
     vector_fast_modes: bool
+    scalar_fast_modes: bool
+    fast_modes_fp8: bool
+    exponential_speed: float
+    quantize_speed: float
+    random_speed: float
     activation_table_ns: float
     activation_function_cycles: int
     sync_instruction_cycles: int

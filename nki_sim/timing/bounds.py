@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nki_sim.dtypes import DTYPES
+from nki_sim.dtypes import DTYPES, MX_DTYPES
 from nki_sim.operators.rules.matrix import V3
 from nki_sim.targets import Target
 
@@ -21,7 +21,8 @@ class MinimalWork:
 
     `matmul_flops` counts multiplications and additions of products made in `matmul_dtype` on the tensor
     engine. `activation_elements` go through a function that only ScalarE has, or that GpSimd computes at four
-    cycles per element as a power of two tensors or a root. `elementwise_elements` go through any of VectorE,
+    cycles per element as a power of two tensors or a root, or VectorE as an exponential where it has that.
+    `elementwise_elements` go through any of VectorE,
     ScalarE and GpSimd (activations included), all held in `elementwise_dtype`. `copied_bytes` are bytes of
     the output that may be copied from the input without a computation.
     """
@@ -39,8 +40,15 @@ class MinimalWork:
 def peak_flops_per_ns(dtype: str, target: Target) -> float:
     """Peak rate of the tensor engine for products in a type, in multiplications and additions per ns.
 
-    8-bit types use double rows on targets that have them.
+    8-bit types use double rows on targets that have them, MX types four elements per partition.
+
+    Raises:
+        ValueError: the target has no products of MX types.
     """
+    if dtype in MX_DTYPES:
+        if not target.mx_contract_max:
+            raise ValueError(f"{target.name} has no products of {dtype}")
+        return 2 * target.mx_contract_max * target.matmul_stationary_max * target.tensor_clock_ghz
     passes = target.tensor_fp32_passes if dtype == "float32" else 1
     rows = target.matmul_contract_max * (2 if DTYPES[dtype].itemsize == 1 and target.generation >= V3 else 1)
     return 2 * rows * target.matmul_stationary_max * target.tensor_clock_ghz / passes
@@ -55,16 +63,21 @@ def plain_bound(work: MinimalWork, target: Target) -> float:
 def bound_parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
     """Lower bounds per kind of work in ms, without the fixed time of a kernel."""
     lanes, moved = target.partitions, work.read_bytes + work.write_bytes
+    narrow = DTYPES[work.elementwise_dtype].itemsize < 4
+    fast = 4 if narrow and target.vector_fast_modes else 1
     scalar = lanes * target.scalar_clock_ghz
-    fast = target.vector_fast_modes and DTYPES[work.elementwise_dtype].itemsize < 4
-    vector = lanes * target.vector_clock_ghz * (4 if fast else 1)
+    vector = lanes * target.vector_clock_ghz
     gpsimd = lanes * target.gpsimd_clock_ghz
+    copying = scalar * (2 if narrow and target.scalar_fast_modes else 1)
+    # An activation takes VectorE less than another element where it has the fast exponential.
+    saved = 1 - fast / max(fast, target.exponential_speed)
+    elements = max(0.0, work.elementwise_elements - saved * work.activation_elements)
     ns = {
         "dma": (moved - min(work.copied_bytes, work.read_bytes, work.write_bytes)) / target.dma_bytes_per_ns,
         "hbm": moved / target.hbm_bytes_per_ns,
         "tensor": work.matmul_flops / peak_flops_per_ns(work.matmul_dtype, target),
-        "activation": work.activation_elements / (scalar + gpsimd / 4),
-        "elementwise": work.elementwise_elements / (scalar + vector + gpsimd),
+        "activation": work.activation_elements / (scalar + gpsimd / 4 + vector * target.exponential_speed),
+        "elementwise": elements / (copying + vector * fast + gpsimd),
     }
     return {name: value / 1e6 for name, value in ns.items()}
 

@@ -31,6 +31,9 @@ OTHER_TARGET, OTHER_NAMESPACE, OTHER_BOUND = 0.5, 0.5, 0.3
 UNLIKE_STRETCH = 1.5
 """How much wider, on a logarithmic scale, intervals of kernels are that resemble nothing measured."""
 
+UNMEASURED_SHARE = 0.5
+"""How much of what measured pairs say of an order, beyond even odds, counts on a target without any."""
+
 ORDER_PERCENTS = (55.0, 60.0, 70.0, 80.0, 90.0, 95.0, 98.0)
 """Levels for which the table says how far apart predictions must be for their order to be that sure."""
 
@@ -115,6 +118,14 @@ class ResidualTable:
         """The levels that measured pairs reach, each with its ratio."""
         pairs = zip(ORDER_PERCENTS, self.order_ratios, strict=False)
         return tuple((percent, ratio) for percent, ratio in pairs if ratio < inf)
+
+    def order_confidence_on(self, target: str) -> tuple[tuple[float, float], ...]:
+        """The levels for kernels of a target; where nothing was measured, they are nearer to even odds."""
+        if any(one.traits.target == target for one in self.rows):
+            return self.order_confidence
+        return tuple(
+            (50.0 + UNMEASURED_SHARE * (percent - 50.0), ratio) for percent, ratio in self.order_confidence
+        )
 
     def without(self, family: str) -> ResidualTable:
         """The table as it would be if no kernel of this family had been measured, on any target."""

@@ -43,11 +43,13 @@ FITS: dict[str, tuple[float, float]] = {
     "scalar_overhead_sbuf_cycles": (0.8, 1.45),
     "scalar_overhead_psum_cycles": (0.35, 1.55),
     "issue_window": (0.5, 2.2),
+    "tensor_transpose_speed": (0.5, 1.0),
 }
-"""Relative ranges of fitted constants, where `SHARE` is not enough.
+"""Relative ranges of constants, where `SHARE` is not enough.
 
-The ranges cover the fits on all calibration kernels but one, for each kernel left out (`fidelity.py
---leave-one-out`). A constant that another target infers from a fitted one has the same range.
+The ranges of fitted constants cover the fits on all calibration kernels but one, for each kernel left out
+(`fidelity.py --leave-one-out`). A constant that another target infers from a fitted one has the same range.
+Transposes of the tensor engine run in the background all the time, never, or anything between.
 """
 
 DRAWS = 16
@@ -92,7 +94,11 @@ class ConstantRange:
 
 def constant_ranges(target: Target) -> dict[str, ConstantRange]:
     """The range of each uncertain constant of a target, by name."""
-    uncertain = [name for name, tag in target.sources.items() if tag in UNCERTAIN]
+    uncertain = [
+        name
+        for name, tag in target.sources.items()
+        if tag in UNCERTAIN and not isinstance(getattr(target, name), bool)
+    ]
     found = {name: _proportional_range(name, getattr(target, name)) for name in uncertain}
     found |= {name: _lookahead_range(target, name) for name in _WINDOWS if name in found}
     # Capacity varies whatever its tag, because it decides whether some tiles just fit.
@@ -161,7 +167,7 @@ def predict_interval(
         times,
         forecast.timeline.dynamic_loops,
         bounds.unlike,
-        table.order_confidence,
+        table.order_confidence_on(forecast.target.name),
     )
 
 

@@ -154,6 +154,9 @@ WITHOUT_DATA = frozenset({
 
 MIN_II = 64
 FLOATS_16 = {"bfloat16", "float16"}
+FLOATS_8 = {"float8_e4m3", "float8_e4m3fn", "float8_e5m2"}
+BACKGROUND = 0.5
+"""The share of its time that a transpose takes of the tensor engine's on NeuronCore-v4, at the least."""
 
 
 def in_sbuf(form: Form, *roles: str) -> bool:
@@ -187,12 +190,15 @@ def copying(form: Form, target: Target) -> float:
     source = "src" if form.op == "tensor_copy" else "data"
     if form.engine == "gpsimd" and "rsqrt" in {form.param("op0"), form.param("op1")}:
         return 4 * per_element(form, target)
-    narrow = {form["dst"].dtype, form[source].dtype} <= FLOATS_16
+    types = FLOATS_16 | FLOATS_8 if target.generation >= 4 else FLOATS_16
+    narrow = {form["dst"].dtype, form[source].dtype} <= types
     speed = 1.0
+    contiguous = dense(form["dst"]) and dense(form[source])
+    near = in_sbuf(form, "dst", source)
     if form.engine == "vector" and target.generation >= 3 and narrow:
-        contiguous = dense(form["dst"]) and dense(form[source])
-        near = in_sbuf(form, "dst", source)
         speed = 4 if near and contiguous else 2 if near or contiguous else 1
+    if form.engine == "scalar" and target.generation >= 4 and narrow:
+        speed = 2 if near or contiguous else 1
     if has_float_mode(form, target):
         speed = 1.6
     return max(MIN_II, elements(form) / speed)
@@ -236,10 +242,11 @@ def accumulating(form: Form, target: Target) -> float:
 
 
 def product(form: Form, target: Target) -> float:
-    del target
     types = {form["stationary"].dtype, form["moving"].dtype}
     cheap = form.param("is_moving_onezero") or form.param("is_transpose")
     passes = (2 if cheap else 4) if "float32" in types else 1
+    if form.param("is_transpose") and target.generation >= 4:
+        passes *= BACKGROUND
     return passes * max(min(64, form["stationary"].free), form["moving"].free)
 
 
@@ -247,7 +254,8 @@ def transposing(form: Form, target: Target) -> float:
     data = form["data"]
     if form.engine == "vector":
         return per_element(form, target)
-    return max(data.partitions, min(64, data.free)) * (2 if data.itemsize == 4 else 1)
+    passes = (2 if data.itemsize == 4 else 1) * (BACKGROUND if target.generation >= 4 else 1)
+    return passes * max(data.partitions, min(64, data.free))
 
 
 def predicated(form: Form, target: Target) -> float:

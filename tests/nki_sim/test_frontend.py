@@ -296,14 +296,16 @@ def test_a_kernels_own_name_has_a_limit_too(tracing: Any) -> None:
     assert caught.value.code == "name"
 
 
-@pytest.mark.parametrize(("target", "version", "older"), [("trn1", "gen2", False), ("trn2", "gen3", True)])
+@pytest.mark.parametrize(
+    ("target", "version", "older"), [("trn1", "gen2", False), ("trn2", "gen3", True), ("trn3", "gen4", True)]
+)
 def test_generations_compare(target: str, version: str, older: bool, tracing: Any) -> None:
     text = f"""
     @nki.jit
     def kernel(x):
         found = nisa.get_nc_version()
-        assert found == nisa.nc_version.{version} and found is not nisa.nc_version.gen4
-        assert (found >= nisa.nc_version.gen3) is {older} and found < nisa.nc_version.gen4
+        assert found == nisa.nc_version.{version} and found is nisa.nc_version.{version}
+        assert (found >= nisa.nc_version.gen3) is {older} and found <= nisa.nc_version.gen4
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         nisa.dma_copy(dst=out, src=x)
         return out
@@ -379,7 +381,7 @@ def test_endless_kernels_meet_a_typed_limit(loop: str, code: str, tracing: Any) 
 
 
 def test_unknown_targets_name_the_known_ones() -> None:
-    with pytest.raises(TargetError, match="known targets: trn1, trn2"):
+    with pytest.raises(TargetError, match="known targets: trn1, trn2, trn3"):
         nki_sim.trace("", args=[], target="trn9")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import exp
 
 import pytest
@@ -127,3 +128,23 @@ def test_a_level_that_no_pairs_reach_is_never_said() -> None:
     assert order_ratios(one_family)[-1] == float("inf")  # right every time, but one vote is not enough
     made = ResidualTable(1, (), order_ratios([OrderedPair(1.1, False)]))
     assert made.order_confidence == ()
+
+
+def test_where_nothing_was_measured_an_order_is_half_as_sure() -> None:
+    """Measured pairs of other targets say something, and less: trn3 has none."""
+    found = load_residuals()
+    assert found.order_confidence_on("trn2") == found.order_confidence_on("trn1") == found.order_confidence
+    doubted = found.order_confidence_on("trn3")
+    for (percent, ratio), (known, same) in zip(doubted, found.order_confidence, strict=True):
+        assert ratio == same
+        assert percent - 50 == pytest.approx((known - 50) / 2)
+
+
+def test_every_kernel_of_trainium3_is_unlike_anything_measured() -> None:
+    found = load_residuals()
+    rows = [replace(one.traits, target="trn3") for one in found.rows]
+    for traits in rows:
+        bounds = found.bound_latency(traits)
+        assert bounds.unlike == f"no kernel of the namespace {traits.namespace} was measured on trn3"
+        assert bounds.families == 0
+        assert bounds.low < 1 < bounds.high

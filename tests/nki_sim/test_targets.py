@@ -12,17 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_sim import targets
+from nki_sim.dtypes import MX_DTYPES
 from nki_sim.errors import TargetError
 from nki_sim.forms import Dims, Form, Operand
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
 from nki_sim.timing.bounds import MinimalWork, bound_parts_ms, peak_flops_per_ns, tight_bound
+from nki_sim.timing.uncertainty import constant_ranges
 
-TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
+TRN1, TRN2, TRN3 = (targets.load(name) for name in ("trn1", "trn2", "trn3"))
 
 
 def test_unknown_targets_name_the_known_ones() -> None:
-    with pytest.raises(TargetError, match="unknown target 'trn7'; known targets: trn1, trn2"):
+    with pytest.raises(TargetError, match="unknown target 'trn7'; known targets: trn1, trn2, trn3"):
         targets.load("trn7")
 
 
@@ -173,7 +175,7 @@ def test_two_input_instructions_pay_twice_on_trn1_unless_one_is_in_psum_or_narro
     assert cycles(pair("sbuf", "bfloat16", "add"), TRN1) == pytest.approx(512 + 110)
 
 
-@pytest.mark.parametrize("target", [TRN1, TRN2])
+@pytest.mark.parametrize("target", [TRN1, TRN2, TRN3])
 def test_gpsimd_takes_longer_than_vector_for_two_inputs(target: Target) -> None:
     assert cycles(pair("sbuf", engine="gpsimd"), target) == pytest.approx(4 * 512 + 150)
     mine, other = (
@@ -183,7 +185,7 @@ def test_gpsimd_takes_longer_than_vector_for_two_inputs(target: Target) -> None:
     assert 1.4 < mine / other < 4.0
 
 
-@pytest.mark.parametrize("target", [TRN1, TRN2])
+@pytest.mark.parametrize("target", [TRN1, TRN2, TRN3])
 @pytest.mark.parametrize("ops", [("rsqrt", None), ("add", "rsqrt"), ("rsqrt", "power")])
 def test_roots_on_gpsimd_take_about_four_times_as_long_as_on_scalar(
     ops: tuple[str, str | None], target: Target
@@ -205,7 +207,7 @@ def test_what_has_no_figure_costs_as_a_scan_does(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["register_load", "register_store"])
-@pytest.mark.parametrize("target", [TRN1, TRN2])
+@pytest.mark.parametrize("target", [TRN1, TRN2, TRN3])
 def test_registers_to_and_from_hbm_take_the_way_of_a_transfer(op: str, target: Target) -> None:
     register = Operand("dst", ((1, 1), (1, 1)), "int32", "register", 1, 0)
     near, far = (
@@ -251,6 +253,42 @@ def test_copy_modes_of_the_vector_engine(dtype: str, buffer: str, step: int, spe
     assert cycles(form) == pytest.approx(512 / speed + overhead)
     narrow = 512 + (60 if buffer == "psum" else 110)
     assert cycles(form, TRN1) == pytest.approx(narrow)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "buffer", "step", "scalar", "vector"),
+    [
+        ("float32", "sbuf", 1, 1, 1.6),
+        ("bfloat16", "sbuf", 1, 2, 4),
+        ("float8_e5m2", "sbuf", 1, 2, 4),
+        ("bfloat16", "psum", 1, 2, 2),
+        ("bfloat16", "psum", 2, 1, 1),
+    ],
+)
+def test_copy_modes_of_trainium3(dtype: str, buffer: str, step: int, scalar: float, vector: float) -> None:
+    """ScalarE has VectorE's double rate for narrow types, and 8-bit floats are narrow."""
+    operands = (
+        chip("dst", 128, 512, dtype=dtype),
+        chip("src", 128, 512, dtype=dtype, buffer=buffer, step=step),
+    )
+    for engine, speed in (("scalar", scalar), ("vector", vector)):
+        overhead = getattr(TRN3, f"{engine}_overhead_{buffer}_cycles")
+        form = Form("tensor_copy", engine, operands, ())
+        assert cycles(form, TRN3) == pytest.approx(512 / speed + overhead)
+        older = replace(form, engine="scalar")
+        assert cycles(older, TRN2) == pytest.approx(512 + getattr(TRN2, f"scalar_overhead_{buffer}_cycles"))
+
+
+def test_transposes_of_trainium3_s_tensor_engine_run_in_the_background() -> None:
+    """Twice as fast on long chains [D]; in draws anything down to no gain at all."""
+    data = (chip("dst", 128, 128, buffer="psum"), chip("data", 128, 128))
+    form = Form("nc_transpose", "tensor", data, ())
+    assert cycles(form, TRN3) == pytest.approx(cycles(form, TRN2) / 2)
+    turned = product("bfloat16", 128, ("is_transpose", True))
+    assert cycles(turned, TRN3) == pytest.approx(cycles(turned, TRN2) / 2)
+    assert cycles(product("bfloat16", 128), TRN3) == cycles(product("bfloat16", 128), TRN2)
+    reach = constant_ranges(TRN3)["tensor_transpose_speed"]
+    assert (reach.low, reach.high) == (1.0, 2.0)
 
 
 @pytest.mark.parametrize(("step", "factor"), [(4, 1), (5, 2)])
@@ -332,16 +370,57 @@ def test_the_tight_bound_of_known_problems() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "trn1", "trn2"),
+    ("dtype", "trn1", "trn2", "trn3"),
     [
-        ("float32", 22.94, 19.66), ("tfloat32", 91.75, 78.64), ("bfloat16", 91.75, 78.64),
-        ("float8_e5m2", 91.75, 157.29),
+        ("float32", 22.94, 19.66, 20), ("tfloat32", 91.75, 78.64, 79), ("bfloat16", 91.75, 78.64, 79),
+        ("float8_e5m2", 91.75, 157.29, 158),
     ],
 )  # fmt: skip
-def test_products_have_the_documented_peaks(dtype: str, trn1: float, trn2: float) -> None:
+def test_products_have_the_documented_peaks(dtype: str, trn1: float, trn2: float, trn3: float) -> None:
     """In TFLOPS: the documents say 91.75 and about 23 of NeuronCore-v2, 78.6, about 20 and 158 of v3."""
     assert peak_flops_per_ns(dtype, TRN1) / 1e3 == pytest.approx(trn1, abs=0.01)
     assert peak_flops_per_ns(dtype, TRN2) / 1e3 == pytest.approx(trn2, abs=0.01)
+    assert peak_flops_per_ns(dtype, TRN3) / 1e3 == pytest.approx(trn3, rel=0.02)
+
+
+@pytest.mark.parametrize("dtype", sorted(MX_DTYPES))
+def test_only_trainium3_has_products_of_mx_types(dtype: str) -> None:
+    """315 TFLOPS in the documents, four times those of bfloat16."""
+    assert peak_flops_per_ns(dtype, TRN3) / 1e3 == pytest.approx(315, rel=0.005)
+    assert peak_flops_per_ns(dtype, TRN3) == 4 * peak_flops_per_ns("bfloat16", TRN3)
+    for target in (TRN1, TRN2):
+        with pytest.raises(ValueError, match=f"{target.name} has no products of {dtype}"):
+            peak_flops_per_ns(dtype, target)
+
+
+def test_trainium3_s_documented_sizes_and_rates() -> None:
+    """32 MiB of SBUF, 2 MiB of PSUM, 528 GB/s of DMA and an eighth of 144 GiB for a core."""
+    assert TRN3.partitions * TRN3.sbuf_partition_bytes == 32 << 20
+    assert TRN3.partitions * TRN3.psum_banks * TRN3.psum_bank_bytes == 2 << 20
+    assert TRN3.dma_bytes_per_ns == pytest.approx(528)
+    assert 8 * TRN3.hbm_bytes == 144 << 30
+    clocks = [TRN3.clock_ghz(engine) for engine in ("tensor", "vector", "scalar", "gpsimd")]
+    assert clocks == [2.4, 1.2, 1.2, 1.2]
+
+
+def test_nothing_of_trainium3_is_measured_or_fitted() -> None:
+    """What is not documented for it is inferred, and says from what."""
+    entries = json.loads((Path(targets.__file__).parent / "trn3.json").read_text())
+    assert {entry["source"] for entry in entries.values()} == {"D", "I"}
+    inferred = {name: entry for name, entry in entries.items() if entry["source"] == "I"}
+    assert all("trn2" in entry["note"] or "A3" in entry["note"] for entry in inferred.values())
+    taken_over = {name for name, entry in inferred.items() if entry["note"].startswith("as on")}
+    assert [name for name in taken_over if getattr(TRN3, name) != getattr(TRN2, name)] == []
+
+
+def test_vector_s_exponential_loosens_the_bound_of_activations() -> None:
+    exps = MinimalWork(read_bytes=0, write_bytes=0, activation_elements=128 * 10**6)
+    lanes_per_ns = 1.2 + 1.2 / 4 + 4 * 1.2
+    assert bound_parts_ms(exps, TRN3)["activation"] == pytest.approx(1e6 / lanes_per_ns / 1e6)
+    both = replace(exps, elementwise_elements=exps.activation_elements)
+    plain = replace(both, activation_elements=0)
+    assert bound_parts_ms(both, TRN3)["elementwise"] < bound_parts_ms(plain, TRN3)["elementwise"]
+    assert bound_parts_ms(both, TRN2)["elementwise"] == bound_parts_ms(plain, TRN2)["elementwise"]
 
 
 @given(
@@ -352,5 +431,7 @@ def test_more_work_never_lowers_the_bound(sizes: tuple[int, ...], more: int, at:
     names = ("read_bytes", "write_bytes", "matmul_flops", "activation_elements", "elementwise_elements")
     work = MinimalWork(**dict(zip(names, sizes, strict=True)), matmul_dtype=dtype, elementwise_dtype=dtype)
     larger = replace(work, **{names[at]: sizes[at] + more})
-    assert tight_bound(larger, TRN2) >= tight_bound(work, TRN2) >= TRN2.kernel_overhead_ns / 1e6
+    # Of the same elements, more may be exponentials, of which VectorE takes four at a time on trn3.
+    for target in (TRN2,) if names[at] == "activation_elements" else (TRN2, TRN3):
+        assert tight_bound(larger, target) >= tight_bound(work, target) >= target.kernel_overhead_ns / 1e6
     assert all(value >= 0 for value in bound_parts_ms(work, TRN1).values())

@@ -58,7 +58,6 @@ ORDER: dict[str, tuple[str, ...]] = {
 # Hints to the vendor's compiler, and arguments that name the tile.
 _HINTS = frozenset({"name", "buffer", "dge_mode"})
 _FUNCTIONS = frozenset({"alu", "activation", "reduce", "choice"})
-_GENERATIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3}
 
 
 def _lead_result(given: Values) -> ResultType:
@@ -232,7 +231,7 @@ def tensor_copy_dynamic_dst(*, dst: Any, src: Any, **options: Any) -> None:
 
 def get_nc_version() -> nc_version:
     """Return the generation of the target being traced; generations compare by age."""
-    return _GENERATIONS[current_recorder().target.name]
+    return nc_version(current_recorder().target.generation)
 
 
 class fp32:  # noqa: N801

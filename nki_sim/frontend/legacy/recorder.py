@@ -24,6 +24,9 @@ from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major_dims
 from nki_sim.frontend.views import View
 from nki_sim.operators import OPERATORS, Operator
 
+_LAST_GENERATION = 3
+"""The last generation that the legacy namespace has: it ended before NeuronCore-v4 came [D: SDK 2.29]."""
+
 _ALL = -1
 """Every element's bit in `Storage.started`."""
 
@@ -46,6 +49,11 @@ class LegacyRecorder(Recorder):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.target.generation > _LAST_GENERATION:
+            fail(
+                "generation", f"neuronxcc.nki does not know {self.target.name}",
+                "write the kernel in the namespace nki",
+            )  # fmt: skip
         self.dialect = "neuronxcc"
         self._pending: PendingInstruction | None = None
         # Numbers of result tiles that nothing was written to in the end.

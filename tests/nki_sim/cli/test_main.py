@@ -337,6 +337,8 @@ def test_the_page_has_every_status_and_key() -> None:
         ("GEN3", None, "trn2"),
         ("trn2", "trn1", "trn1"),
         ("trn3", "gen3", "trn2"),
+        ("gen4", None, "trn3"),
+        (None, "Trn3", "trn3"),
     ],
 )
 def test_the_target_is_that_of_the_option_else_of_the_environment(
@@ -354,13 +356,13 @@ def test_the_target_is_that_of_the_option_else_of_the_environment(
 def test_a_target_that_is_not_there_is_refused_by_name(
     verb: str, monkeypatch: Any, kernel_file: Path, cli: Any
 ) -> None:
-    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn9")
     status, _, err = cli(verb, kernel_file, "--arg", "128x512")
     assert status == 2
-    assert err.startswith("nki-sim: NEURON_PLATFORM_TARGET_OVERRIDE=trn3: ")
+    assert err.startswith("nki-sim: NEURON_PLATFORM_TARGET_OVERRIDE=trn9: ")
     monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE")
-    assert cli(verb, kernel_file, "--arg", "128x512", "--target", "trn3")[2].startswith(
-        "nki-sim: --target trn3: "
+    assert cli(verb, kernel_file, "--arg", "128x512", "--target", "trn9")[2].startswith(
+        "nki-sim: --target trn9: "
     )
 
 
