@@ -13,6 +13,9 @@ from nki_sim.operators import OPERATORS
 
 _SBUF = MemoryRegion.sbuf
 
+_TRANSPOSES = ((1, 0), (2, 1, 0), (3, 1, 2, 0))
+"""The orders of axes that `empty_like` takes, by the documents those of `dma_transpose`."""
+
 # Size of the tile that fills tensors in HBM: its rows, and bytes per row.
 _FILL_ROWS = 128
 _FILL_BYTES = 8192
@@ -79,10 +82,27 @@ def ones(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = _SBUF, name: s
 
 
 def empty_like(
-    x: Tensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str | None = None
+    x: Tensor,
+    dtype: Any = None,
+    buffer: MemoryRegion | None = None,
+    name: str | None = None,
+    *,
+    transpose_axes: tuple[int, ...] | None = None,
+    address: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Declare a tensor of the same shape; type and buffer default to those of `x`."""
-    return ndarray(x.shape, dtype or x.dtype, buffer or x.buffer, name)
+    """Declare a tensor of the same shape; type and buffer default to those of `x`.
+
+    `transpose_axes` gives it the shape that a `dma_transpose` of `x` has.
+    """
+    shape = x.shape if transpose_axes is None else _transpose_shape(x.shape, transpose_axes)
+    return ndarray(shape, dtype or x.dtype, buffer or x.buffer, name, address)
+
+
+def _transpose_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    if axes not in _TRANSPOSES or len(axes) != len(shape):
+        known = ", ".join(map(str, _TRANSPOSES))
+        fail("argument_value", f"transpose_axes={axes!r} of a tensor of {len(shape)} axes", f"one of {known}")
+    return tuple(shape[axis] for axis in axes)
 
 
 def zeros_like(
