@@ -1,10 +1,11 @@
 """Reads the tables of a full profile: when engines are busy, what they wait for, and for which line.
 
 Neuron Explorer writes a profile as Parquet files, one or several for each table. Tables and fields: the
-profile schema reference in the Neuron documentation at 7.4.0 (SDK 2.31; that of 2.33 is 12.0.1 and was not at
-hand). A table or field that a release does not have leaves out what would be made of it. DuckDB reads the
-files; it is an optional dependency (`profiles`). Times are in nanoseconds in the tables, and in milliseconds
-here.
+profile schema reference in the Neuron documentation at 7.4.0 (SDK 2.31). Of 12.0.1 (SDK 2.33) only the
+beginning was at hand; public scripts for profiles of 2.32 and later read the same names. A table or field
+that a release does not have leaves out what would be made of it, and `missing_fields` names it with the
+version of the schema. DuckDB reads the files; it is an optional dependency (`profiles`). Times are in
+nanoseconds in the tables, and in milliseconds here.
 """
 
 from __future__ import annotations
@@ -28,6 +29,17 @@ if TYPE_CHECKING:
 PARTS = 160
 _MAX_LINES = 16
 _MAX_TENSORS = 64
+_WANTED = {
+    "ActiveTime": ("start_ts", "end_ts", "engine"),
+    "DmaPacketAggregated": ("start_ts", "end_ts", "variable", "source", "transfer_bytes"),
+    "Instruction": ("engine", "opcode", "duration_ns", "evt_wait_time_ns"),
+    "TensorInfo": ("variable_name", "size"),
+}
+"""The fields that are read, beside those of which any of several will do."""
+
+_INPUT = "%INPUT%"
+"""Where a DMA that loads an input reads from, as the tables call it: `[[INPUT]]`."""
+
 _FILE = re.compile(rf"({'|'.join(TABLES)})(_\d+)?\.parquet")
 
 
@@ -75,6 +87,7 @@ def read_tables(folder: Path, kernel_file: str) -> ProfileTables:
                 "timeline": reader.read_timeline(),
                 "waits_ms": reader.read_waits(),
                 "busy_lines": reader.read_lines(kernel_file),
+                "missing_fields": reader.describe_missing(),
             }
             tensors = reader.read_tensors()
     except duckdb.Error as error:
@@ -96,7 +109,24 @@ class _TableReader:
                 self._columns[table] = {row[0] for row in told}
 
     def _has(self, table: str, *columns: str) -> bool:
-        return self._columns.get(table, set()).issuperset(columns)
+        return table in self._columns and self._columns[table].issuperset(columns)
+
+    def describe_missing(self) -> dict[str, Any]:
+        """The fields that this release's tables do not have, and the version of its schema if it is known."""
+        missing = [
+            f"{table}.{column}" if self._has(table) else table
+            for table, columns in _WANTED.items()
+            for column in columns
+            if not self._has(table, column)
+        ]
+        if not missing or not self._columns:
+            return {}
+        known = self._has("Metadata", "profile_schema_version")
+        rows = self._query("SELECT profile_schema_version FROM Metadata LIMIT 1") if known else []
+        return {
+            "fields": list(dict.fromkeys(missing)),
+            "schema_version": str(rows[0][0])[:32] if rows and rows[0][0] is not None else "unknown",
+        }
 
     def _query(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(text, values).fetchall()
@@ -156,15 +186,35 @@ class _TableReader:
         ]
 
     def read_tensors(self) -> tuple[LoadedTensor, ...]:
-        """The tensors that were loaded into SBUF."""
-        wanted = ("variable_name", "size", "load_to_sbuf_repeat_factor")
-        if not self._has("TensorInfo", *wanted):
+        """The tensors that were loaded into SBUF, as the tensors' table says, else as DMA moved them.
+
+        For kernels of NKI the table's own factor is empty (as AWS's profile skill says of 2.30).
+        """
+        if not self._has("TensorInfo", "variable_name", "size"):
             return ()
-        rows = self._query(
-            f"SELECT {', '.join(wanted)} FROM TensorInfo WHERE load_to_sbuf_repeat_factor > 0 "  # noqa: S608
-            f"AND size > 0 ORDER BY size * load_to_sbuf_repeat_factor DESC LIMIT {_MAX_TENSORS}"
-        )
+        rows = self._read_repeats() or self._read_moved_inputs()
         return tuple(LoadedTensor(str(name)[:64], int(size), float(times)) for name, size, times in rows)
+
+    def _read_repeats(self) -> list[tuple[Any, ...]]:
+        if not self._has("TensorInfo", "load_to_sbuf_repeat_factor"):
+            return []
+        return self._query(
+            "SELECT variable_name, size, load_to_sbuf_repeat_factor FROM TensorInfo "  # noqa: S608
+            "WHERE load_to_sbuf_repeat_factor > 0 AND size > 0 "
+            f"ORDER BY size * load_to_sbuf_repeat_factor DESC LIMIT {_MAX_TENSORS}"
+        )
+
+    def _read_moved_inputs(self) -> list[tuple[Any, ...]]:
+        if not self._has("DmaPacketAggregated", "variable", "source", "transfer_bytes"):
+            return []
+        return self._query(
+            "SELECT variable, size, moved / size FROM "  # noqa: S608
+            "(SELECT variable, sum(transfer_bytes) AS moved FROM DmaPacketAggregated "
+            "WHERE source LIKE ? GROUP BY variable) JOIN "
+            "(SELECT variable_name, max(size) AS size FROM TensorInfo WHERE size > 0 GROUP BY variable_name) "
+            f"ON variable = variable_name WHERE moved > 0 ORDER BY moved DESC LIMIT {_MAX_TENSORS}",
+            _INPUT,
+        )
 
 
 def _table_of(name: str) -> str:

@@ -4,15 +4,31 @@ What "hardware" will compute is a line of the kernel's file, `# computes: EXPRES
 arguments; a kernel without it compiles only where the runtime has a table of times (`spike`).
 `# takes: MS [MS ...]` are the latencies that it will have, again
 and again; `# stores: DTYPE` is what its outputs are, whatever was asked for; `# refused: WHEN` has the
-compiler refuse it (`compile`), or the runtime when it is to `load` or to be `benchmarked`.
+compiler refuse it (`compile`), or the runtime when it is to `load` or to be `benchmarked`. `# fault: STEP
+KIND` breaks a step (`compile`, `load`, `run`, `benchmark`): it may `raise`, `crash`, `exit` with a status, or
+what that step's stand-in knows besides.
 """
 
 import hashlib
 import inspect
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+
+def break_step(faults, step):
+    """Do what the kernel wants to happen at a step, if anything; return the kind of fault."""
+    kind = faults.get(step, "")
+    if kind == "raise":
+        raise RuntimeError(f"the stand-in fails at {step}")
+    if kind == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "exit":
+        os._exit(3)
+    return kind
 
 
 def make_neff(func, arguments, **more):
@@ -25,6 +41,8 @@ def make_neff(func, arguments, **more):
     # The vendor's compiler starts programs of its own.
     subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
     told = dict(re.findall(r"^# (computes|takes|stores|refused): (.*)$", source, re.MULTILINE))
+    faults = dict(re.findall(r"^# fault: (\w+) (\w+)$", source, re.MULTILINE))
+    break_step(faults, "compile")
     if told.get("refused") == "compile":
         raise RuntimeError("[NCC_INTERNAL] the kernel cannot be lowered")
     return {
@@ -38,5 +56,6 @@ def make_neff(func, arguments, **more):
         "source": hashlib.sha256(source.encode()).hexdigest() if "computes" not in told else None,
         "takes": [float(text) for text in told.get("takes", "1.0").split()],
         "refused": told.get("refused", ""),
+        "faults": faults,
         **more,
     }

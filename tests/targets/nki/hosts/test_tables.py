@@ -47,7 +47,8 @@ def folder(tmp_path: Path) -> Path:
     write_table(place, "Instruction.parquet", columns, INSTRUCTIONS)
     columns = "variable_name, type, size, load_to_sbuf_repeat_factor"
     write_table(place, "TensorInfo.parquet", columns, TENSORS)
-    (place / "Metadata.parquet").write_bytes(b"not read")
+    write_table(place, "Metadata.parquet", "profile_schema_version", "('7.4.0')")
+    (place / "Summary.parquet").write_bytes(b"not read")
     return place
 
 
@@ -89,11 +90,46 @@ def test_a_table_that_a_release_lacks_leaves_out_what_it_says(folder, name, fiel
 
 
 def test_a_column_that_a_release_lacks_leaves_out_what_it_says(folder):
+    """And the profile names what was missing, with the version of its schema."""
     write_table(folder, "Instruction.parquet", "engine, opcode", "('tensor', 'MATMUL')")
     write_table(folder, "TensorInfo.parquet", "variable_name", "('x')")
+    write_table(folder, "Metadata.parquet", "profile_schema_version", "('12.0.1')")
     found = profile_tables.read_tables(folder, "kernel.py")
-    assert found.fields.keys() == {"timeline"}
+    assert found.fields.keys() == {"timeline", "missing_fields"}
     assert found.tensors == ()
+    missing = found.fields["missing_fields"]
+    assert missing["schema_version"] == "12.0.1"
+    assert {"Instruction.duration_ns", "TensorInfo.size"} <= set(missing["fields"])
+    assert "ActiveTime" not in " ".join(missing["fields"])
+
+
+def test_reloads_are_counted_from_dma_where_the_tensors_table_is_empty(folder):
+    """As it is for kernels of NKI: the bytes that DMA moved from an input, over the input's size."""
+    columns = "variable_name, type, size, load_to_sbuf_repeat_factor"
+    rows = "('x', 'IN', 1000, NULL), ('w', 'IN', 4000, NULL), ('out', 'OUT', 1000, NULL)"
+    write_table(folder, "TensorInfo.parquet", columns, rows)
+    (folder / "DmaPacketAggregated_0.parquet").unlink()
+    columns = "start_ts, end_ts, variable, source, transfer_bytes"
+    rows = (
+        "(0, 9, 'x', '[[INPUT]]', 600), (0, 9, 'x', '[[INPUT]]', 400), (0, 9, 'w', '[[INPUT]]', 10000),"
+        "(0, 9, 'out', '[[SB]]', 5000), (0, 9, 'spilled', '[[VIRTUAL]]', 700), (0, 9, NULL, NULL, NULL)"
+    )
+    write_table(folder, "DmaPacketAggregated_1.parquet", columns, rows)
+    found = profile_tables.read_tables(folder, "kernel.py")
+    assert [(one.name, one.nbytes, one.repeats) for one in found.tensors] == [
+        ("w", 4000, 2.5),
+        ("x", 1000, 1.0),
+    ]
+    assert "missing_fields" not in found.fields
+
+
+@pytest.mark.parametrize("version", ["(NULL)", "('7.4.0')"])
+def test_a_schema_without_a_version_is_said_to_be_unknown(folder, version):
+    (folder / "ActiveTime.parquet").unlink()
+    write_table(folder, "Metadata.parquet", "profile_schema_version", version)
+    missing = profile_tables.read_tables(folder, "kernel.py").fields["missing_fields"]
+    assert missing["schema_version"] == ("unknown" if "NULL" in version else "7.4.0")
+    assert "ActiveTime" in missing["fields"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1" + bytes(100) + b"PAR1", b"hello"])

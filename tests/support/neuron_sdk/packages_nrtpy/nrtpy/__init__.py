@@ -5,12 +5,14 @@ Outputs are called output_0, output_1, ..., and have a type of bytes (`|V4`), as
 """
 
 import json
+import math
 import os
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from stand_in_neff import break_step
 
 
 class NrtError(RuntimeError):
@@ -48,6 +50,8 @@ class NrtpyModel:
     @classmethod
     def load_from_neff(cls, neff_path, name=None, core_id=0, **collectives):
         neff = json.loads(Path(neff_path).read_text())
+        if break_step(neff["faults"], "load") == "names":
+            neff["inputs"] = {f"{name}_": told for name, told in neff["inputs"].items()}
         if str(neff["logical"]) != os.environ.get("NEURON_LOGICAL_NC_CONFIG", "2"):
             raise NrtError("NRT Error NRT_INVALID(2): the NEFF is for another logical core size")
         if neff["refused"] == "load" or "NEURON_STAND_IN_BROKEN" in os.environ:
@@ -57,6 +61,8 @@ class NrtpyModel:
     def __call__(self, inputs, outputs=None, save_trace=False, ntff_name=None):
         if inputs.keys() != self._neff["inputs"].keys():
             raise NrtError("NRT Error NRT_INVALID(2): input names do not match")
+        if break_step(self._neff["faults"], "run") == "nothing":
+            return {}
         names = {name: tensor.numpy() for name, tensor in inputs.items()}
         with np.errstate(all="ignore"):
             found = eval(self._neff["computes"], {"np": np, "os": os, "signal": signal}, names)
@@ -72,7 +78,11 @@ class NrtpyModel:
             raise ValueError("benchmark: mode or benchmark_iter")
         if self._neff["refused"] == "benchmarked":
             raise NrtError("NRT Error NRT_EXEC_HW_ERR(1202): Failed to execute model, status 1202")
-        takes = self._neff["takes"]
+        odd = {"nan": math.nan, "negative": -1.0, "zero": 0.0}
+        kind = break_step(self._neff["faults"], "benchmark")
+        if kind == "few":
+            benchmark_iter -= 1
+        takes = [odd[kind]] if kind in odd else self._neff["takes"]
         found = [takes[(self._runs + at) % len(takes)] for at in range(benchmark_iter)]
         self._runs += benchmark_iter
         mean = sum(found) / len(found)
