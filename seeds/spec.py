@@ -112,7 +112,10 @@ class WorkSpec(FrozenModel):
 
 @dataclass(frozen=True, slots=True)
 class ProblemWork:
-    """The least work of any kernel: read each input once, write each output once, do the operations."""
+    """The least work of any kernel: read each input once, write each output once, do the operations.
+
+    `mx`: the problem allows products in MX types.
+    """
 
     read_bytes: int
     write_bytes: int
@@ -121,6 +124,7 @@ class ProblemWork:
     other_flops: int
     activation_elements: int
     elementwise_elements: int
+    mx: bool = False
 
     @property
     def total_bytes(self) -> int:

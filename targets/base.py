@@ -61,16 +61,23 @@ class UntranslatableError(Exception):
     code = "untranslatable"
 
 
+MX_PRODUCTS = "mx"
+"""The name of products in MX types (elements that share a scale in groups) among peak rates."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeakRates:
-    """Published peak rates of one core: GB/s (1e9 bytes), TFLOPS of float32 products, GFLOPS of the rest.
+    """Published peak rates of one core: GB/s (1e9 bytes), TFLOPS of products, GFLOPS of the rest.
 
     Percentages of the roofline are relative to these, so that they compare with published numbers.
+    `matmul_tflops` is the rate of float32 products, and of those of every other type that
+    `matmul_tflops_by_type` does not name; `MX_PRODUCTS` are those of problems that allow them.
     """
 
     bandwidth_gb_s: float
     matmul_tflops: float
     other_gflops: float
+    matmul_tflops_by_type: Mapping[str, float] = field(default_factory=dict)
 
     def roofline_ms(self, work: ProblemWork) -> float:
         """Return the plain lower bound on latency in ms: the largest ratio of work to peak rate.
@@ -79,27 +86,47 @@ class PeakRates:
         """
         seconds = max(
             work.total_bytes / (self.bandwidth_gb_s * 1e9),
-            work.matmul_flops / (self.matmul_tflops * 1e12),
+            work.matmul_flops / (self.products_tflops(work) * 1e12),
             work.other_flops / (self.other_gflops * 1e9),
         )
         return seconds * 1e3
 
+    def products_tflops(self, work: ProblemWork) -> float:
+        """Return the peak rate of the products of a problem, in the fastest type that it allows."""
+        types = (MX_PRODUCTS, work.matmul_dtype) if work.mx else (work.matmul_dtype,)
+        known = (self.matmul_tflops_by_type.get(name) for name in types)
+        return next((rate for rate in known if rate is not None), self.matmul_tflops)
+
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """One way to make a kernel faster; `bottlenecks` are the profile classes that it relieves."""
+    """One way to make a kernel faster; `bottlenecks` are the profile classes that it relieves.
+
+    `targets` are those of the family that have it; empty: all.
+    """
 
     id: str
     title: str
     description: str
     bottlenecks: frozenset[str]
+    targets: frozenset[str] = frozenset()
+
+    def is_for(self, target: str) -> bool:
+        """Return whether a target of the family has it."""
+        return not self.targets or target in self.targets
 
 
 @cache
 def load_menu(path: Path) -> dict[str, Technique]:
     """Return the techniques of a target's menu file by id, in the order of the file."""
     return {
-        name: Technique(name, entry["title"], entry["description"], frozenset(entry["bottlenecks"]))
+        name: Technique(
+            name,
+            entry["title"],
+            entry["description"],
+            frozenset(entry["bottlenecks"]),
+            frozenset(entry.get("targets", ())),
+        )
         for name, entry in tomllib.loads(path.read_text()).items()
     }
 
@@ -283,6 +310,11 @@ class Target(Protocol):
     @property
     def published(self) -> PublishedGain | None:
         """A published result to compare benchmarks with, if there is one."""
+        ...
+
+    @property
+    def caveat(self) -> str:
+        """What people must know of all latencies that are predicted for it; empty if nothing."""
         ...
 
     def describe_toolchain(self) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _MODULES: dict[str, str] = {
     "trn1": "targets.nki",
     "trn2": "targets.nki",
+    "trn3": "targets.nki",
     "x86": "targets.c",
     "arm64": "targets.c",
     "riscv64": "targets.folders",

@@ -86,9 +86,10 @@ def count_rewrites(rows: Iterable[ResultRow]) -> Counter[str]:
     """Return, for each rewrite of the engine, in how many lineages of the beam's winners it occurs,
     zeros included.
     """
-    from targets.registry import load_families
+    from targets.registry import load_target, target_names
 
-    counts = Counter(dict.fromkeys((name for one in load_families() for name in one.rewrites()), 0))
+    known = (name for target in target_names() for name in load_target(target).rewrites())
+    counts = Counter(dict.fromkeys(known, 0))
     for one in rows:
         if one["arm"] == "beam":
             counts.update(set(one["techniques"]))

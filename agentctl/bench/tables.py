@@ -33,8 +33,8 @@ def _accuracy_note(error: Mapping[str, float] | None) -> str:
     if error is None:
         return f"{text}; how far it is off is not known here."
     return (
-        f"{text}; against measured kernels it was off by {error['median']} % in the median, "
-        f"{error['worst']} % at worst."
+        f"{text}; against the measured kernels that it was fitted to it was off by {error['median']} % "
+        f"in the median, {error['worst']} % at worst."
     )
 
 
@@ -74,6 +74,8 @@ def _overall_lines(found: Mapping[str, Any]) -> Iterator[str]:
         if (known := load_target(target).published) is not None:
             gain = f"{known.before_percent:g} % to {known.after_percent:g} %"
             yield f"  (published for {known.source}: {gain})"
+        if caveat := load_target(target).caveat:
+            yield f"  ({caveat})"
 
 
 def _arm_table(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -286,7 +286,7 @@ def _problem_report(problem: Any, state: RunState, *, builtin: bool) -> ProblemR
         if peaks is None
         else {
             "bandwidth_gb_s": peaks.bandwidth_gb_s,
-            "matmul_tflops": peaks.matmul_tflops,
+            "matmul_tflops": peaks.products_tflops(work),
             "other_gflops": peaks.other_gflops,
         },
     )

@@ -78,6 +78,7 @@ class CTarget:
     profile: ProfileVocabulary = PROFILE
     parts: Parts = PARTS
     published: PublishedGain | None = None
+    caveat: str = ""
 
     @property
     def title(self) -> str:

@@ -72,6 +72,7 @@ class FolderTarget:
     folder: TargetFolder
     parts: Parts = _PARTS
     published: PublishedGain | None = None
+    caveat: str = ""
 
     @property
     def family(self) -> str:

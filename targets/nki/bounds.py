@@ -30,6 +30,12 @@ more products than they are faster.
 _FAST_ELEMENTS = 4
 """Elements per cycle and lane of VectorE in 16-bit types."""
 
+_FAST_SCALAR_ELEMENTS = 2
+"""The same of ScalarE, where it has a fast mode."""
+
+_MX_DTYPE = "float8_e4m3fn_x4"
+"""One of the MX types, whose products all have the same rate."""
+
 
 @dataclass(frozen=True, slots=True)
 class Peak:
@@ -48,6 +54,11 @@ HBM_PEAKS: Mapping[str, Peak] = {
         "820 GB/s of HBM: the most that any published measurement comes to (adamw of NKIBench, 448 MB in "
         "0.548 ms); NKIBench's table has 640 GB/s",
     ),
+    "trn3": Peak(
+        1386.0,
+        "1386 GB/s of HBM: nothing was measured; the 820 GB/s that Trainium 2 came to, as much faster as the "
+        "documents say that this chip's HBM is (4.9 to 2.9 TB/s)",
+    ),
 }
 """Bytes per ns between HBM and one core: the published peak, or what a device was seen to do, if more."""
 
@@ -62,17 +73,18 @@ class PhysicalBound:
 
 def tight_bound_ms(work: ProblemWork, target: str) -> float:
     """Return the least latency that the performance model can predict for the work, in milliseconds."""
-    return tight_bound(minimal_work(work), targets.load(target))
+    table = targets.load(target)
+    return tight_bound(minimal_work(work, table), table)
 
 
-def minimal_work(work: ProblemWork) -> MinimalWork:
+def minimal_work(work: ProblemWork, table: Target) -> MinimalWork:
     """Return a problem's work in the simulator's terms, done in the fastest known way."""
-    passes = fewest_product_passes(work)
+    passes, dtype = fastest_products(work, table)
     return MinimalWork(
         read_bytes=work.read_bytes,
         write_bytes=work.write_bytes,
         matmul_flops=passes * work.matmul_flops,
-        matmul_dtype="bfloat16" if work.matmul_dtype == "float32" else work.matmul_dtype,
+        matmul_dtype=dtype,
         activation_elements=work.activation_elements,
         elementwise_elements=work.elementwise_elements,
         # Output that no engine computes may be a copy.
@@ -86,11 +98,13 @@ def physical_bound(work: ProblemWork, target: str) -> PhysicalBound:
     Everything runs at the same time, nothing has an overhead, and any engine computes any function.
     """
     table, hbm = targets.load(target), HBM_PEAKS[target]
-    passes, fast = fewest_product_passes(work), work.matmul_dtype != "float32"
-    per_lane = table.scalar_clock_ghz + table.gpsimd_clock_ghz
-    per_lane += table.vector_clock_ghz * (_FAST_ELEMENTS if fast and table.vector_fast_modes else 1)
+    passes, dtype = fastest_products(work, table)
+    fast = work.matmul_dtype != "float32"
+    vector = _FAST_ELEMENTS if fast and table.vector_fast_modes else max(1.0, table.exponential_speed)
+    scalar = _FAST_SCALAR_ELEMENTS if fast and table.scalar_fast_modes else 1
+    per_lane = table.vector_clock_ghz * vector + table.scalar_clock_ghz * scalar + table.gpsimd_clock_ghz
     elements = max(work.elementwise_elements, work.activation_elements)
-    flops_per_ns = peak_flops_per_ns("bfloat16", table)
+    flops_per_ns = peak_flops_per_ns(dtype, table)
     parts = (
         PhysicalBound(work.total_bytes / hbm.per_ns / 1e6, hbm.source),
         PhysicalBound(
@@ -100,15 +114,17 @@ def physical_bound(work: ProblemWork, target: str) -> PhysicalBound:
         ),
         PhysicalBound(
             elements / (table.partitions * per_lane) / 1e6,
-            "the documented clocks of VectorE, ScalarE and GpSimd, one element per cycle and lane",
+            "the documented clocks and widths of VectorE, ScalarE and GpSimd",
         ),
     )
     return max(parts, key=lambda part: part.ms)
 
 
-def fewest_product_passes(work: ProblemWork) -> int:
-    """Return the 16-bit passes of the tensor engine that the fastest known way to multiply takes."""
-    return SPLIT_PASSES if work.matmul_dtype == "float32" else 1
+def fastest_products(work: ProblemWork, table: Target) -> tuple[int, str]:
+    """Return how the problem's products are fastest: passes of the tensor engine, and the type of each."""
+    if work.mx and table.mx_contract_max:
+        return 1, _MX_DTYPE
+    return (SPLIT_PASSES, "bfloat16") if work.matmul_dtype == "float32" else (1, work.matmul_dtype)
 
 
 def products_bound_ms(program: Program, target: str) -> float:

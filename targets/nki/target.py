@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from targets.base import (
+    MX_PRODUCTS,
     DeviceParts,
     HostParts,
     Parts,
@@ -106,7 +107,7 @@ HOSTS = HostParts(
         ("PROFILER", "capture", "-n", "KERNEL", "-s", "TRACE", "--profile-nth-exec=2"),
         ("PROFILER", "view", "-n", "KERNEL", "-s", "TRACE", "--output-format", "summary-json"),
     ),
-    instances={"trn1": "trn1", "inf2": "trn1", "trn2": "trn2"},
+    instances={"trn1": "trn1", "inf2": "trn1", "trn2": "trn2", "trn3": "trn3"},
 )
 
 TOOLS = ToolParts(
@@ -151,9 +152,10 @@ class NkiTarget:
     name: str
     title: str
     peaks: PeakRates
-    published: PublishedGain
+    published: PublishedGain | None = None
     family: str = "nki"
     roofline_name: str = "NKIBench roofline"
+    caveat: str = ""
     language: NkiLanguage = NKI
     profile: ProfileVocabulary = PROFILE
     parts: Parts = PARTS
@@ -163,8 +165,10 @@ class NkiTarget:
         try:
             sdk = version("neuronx-cc")
         except PackageNotFoundError:
-            return "nki_sim, a simulator: latencies are predicted; no Neuron SDK is here"
-        return f"nki_sim predicts; the Neuron SDK is here too (neuronx-cc {sdk})"
+            found = "nki_sim, a simulator: latencies are predicted; no Neuron SDK is here"
+        else:
+            found = f"nki_sim predicts; the Neuron SDK is here too (neuronx-cc {sdk})"
+        return f"{found}; {self.caveat}" if self.caveat else found
 
     def tight_bound_ms(self, work: ProblemWork) -> float:
         """Return the simulator's lower bound, from its own peaks, data movement and engines."""
@@ -180,26 +184,28 @@ class NkiTarget:
         return {engine: table.partitions * table.clock_ghz(engine) * 1e9 for engine in ELEMENTWISE}
 
     def rewrites(self) -> Collection[str]:
-        """Return the names of the engine's rewrites."""
+        """Return the names of the engine's rewrites that this generation has."""
         from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 
-        return tuple(TRANSFORMS)
+        known = self.menu()
+        return tuple(name for name in TRANSFORMS if name in known)
 
     def menu(self) -> dict[str, Technique]:
         """Return the closed vocabulary of techniques that rewrites and models share."""
-        return read_menu()
+        return {name: one for name, one in read_menu().items() if one.is_for(self.name)}
 
 
 @cache
 def read_menu() -> dict[str, Technique]:
-    """Return all techniques of `menu.toml` by id, in the order of the file."""
+    """Return the techniques of all targets of `menu.toml` by id, in the order of the file."""
     return load_menu(Path(__file__).parent / "menu.toml")
 
 
 ACCELOPT = "AccelOpt with an LLM, measured, mean over NKIBench's problems"
 
-# The peaks are NKIBench's for one NeuronCore. They are conventions for comparison, not this project's
-# estimate of the hardware, which is the model bound.
+# The peaks of trn1 and trn2 are NKIBench's for one NeuronCore. They are conventions for comparison, not this
+# project's estimate of the hardware, which is the model bound. NKIBench has none of trn3: those are the
+# documents', with a share of an eighth of the chip's memory.
 TARGETS: Mapping[str, NkiTarget] = {
     "trn1": NkiTarget(
         "trn1",
@@ -212,5 +218,17 @@ TARGETS: Mapping[str, NkiTarget] = {
         "Trainium2",
         PeakRates(bandwidth_gb_s=640.0, matmul_tflops=19.75, other_gflops=550.0),
         PublishedGain(45, 59, ACCELOPT),
+    ),
+    "trn3": NkiTarget(
+        "trn3",
+        "Trainium3",
+        PeakRates(
+            bandwidth_gb_s=612.5,
+            matmul_tflops=20.0,
+            other_gflops=1200.0,
+            matmul_tflops_by_type={"bfloat16": 79.0, "float16": 79.0, MX_PRODUCTS: 315.0},
+        ),
+        roofline_name="documented roofline",
+        caveat="no kernel was measured on Trainium3, so nothing says how far off predictions for it are",
     ),
 }

@@ -96,7 +96,7 @@ def test_what_is_not_there_is_named_with_the_nearest(ctl):
     for words, said in (
         (("--show", "plannr"), "did you mean planner?"),
         (("--show", "planner/tsk.md"), "did you mean planner/task.md?"),
-        (("--show", "planner", "--target", "trn3"), "there are x86, arm64, trn1, trn2"),
+        (("--show", "planner", "--target", "trn9"), "there are x86, arm64, trn1, trn2, trn3"),
     ):
         called = ctl("prompts", *words)
         assert called.status == exits.USAGE
@@ -163,10 +163,10 @@ def test_files_that_are_told_where_they_fit_are_listed_with_how_far_they_were_ch
     items = ctl("prompts", "--json").json["items"]
     assert items["examples/range_mask.md"] == {
         "kind": "example",
-        "version": 1,
+        "version": 2,
         "status": "run",
         "source": "written for this project",
-        "targets": ["trn2"],
+        "targets": ["trn2", "trn3"],
         "replaced": False,
     }
     assert items["examples/scan.md"]["replaced"]

@@ -16,7 +16,7 @@ from agent_core.prompting import (
 )
 
 ROLES = ("planner", "executor", "repairer", "session", "summarizer", "reflector")
-TARGETS = ("trn1", "trn2")
+TARGETS = ("trn1", "trn2", "trn3")
 
 
 def faults(**files: bytes) -> tuple[str, ...]:
@@ -73,11 +73,12 @@ def test_plans_for_one_kernel_share_all_but_the_end_of_their_prompt():
 
 
 def test_the_target_decides_which_hardware_is_told_of():
-    first, second = (builtin_prompts().role_blocks("executor", target) for target in TARGETS)
-    assert [one.path for one, other in zip(first, second, strict=True) if one != other] == [
-        "trn1/architecture.md",
-        "trn1/api.md",
-    ]
+    first, *others = (builtin_prompts().role_blocks("executor", target) for target in TARGETS)
+    for second in others:
+        assert [one.path for one, other in zip(first, second, strict=True) if one != other] == [
+            "trn1/architecture.md",
+            "trn1/api.md",
+        ]
 
 
 # --- rendering --------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def test_what_looks_like_a_name_inside_a_value_stays_as_it_is():
     ("role", "target", "given", "words"),
     [
         ("planer", "trn2", {}, "no role 'planer'; there are planner, executor"),
-        ("planner", "trn9", values("planner"), "no target 'trn9'; there are x86, arm64, trn1, trn2"),
+        ("planner", "trn9", values("planner"), "no target 'trn9'; there are x86, arm64, trn1, trn2, trn3"),
         ("executor", "trn2", {}, "kernel is missing"),
         ("executor", "trn2", {**values("executor"), "colour": "red"}, "colour is none of its values"),
     ],

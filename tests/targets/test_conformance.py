@@ -258,6 +258,6 @@ def test_what_does_not_serve_a_target_is_refused_by_name(home, changes, said, mo
 
 def test_an_unknown_target_names_those_that_there_are():
     with pytest.raises(
-        UnknownTargetError, match=r"unknown target 'trn9'.*known: arm64, riscv64, toy, trn1, trn2, x86"
+        UnknownTargetError, match=r"unknown target 'trn9'.*known: arm64, riscv64, toy, trn1, trn2, trn3, x86"
     ):
         load_target("trn9")

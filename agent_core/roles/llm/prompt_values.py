@@ -45,6 +45,8 @@ def describe_problem(ref: ProblemRef, size: str, read: ReadBlob) -> dict[str, st
         f"- least work: {work.read_bytes} bytes read, {work.write_bytes} written, {work.matmul_flops} FLOPs"
         f" of products in {work.matmul_dtype}, {work.other_flops} others"
     )
+    if work.mx:
+        found.append("- MX types: allowed; products may round operands to 8 or 4 bits with shared scales")
     return {"problem": "\n".join(found), "reference": fence_text(files[REFERENCE].decode(), "python")}
 
 

@@ -33,15 +33,8 @@ TABLES = ("ActiveTime", "DmaPacketAggregated", "Instruction", "Metadata", "Tenso
 _TOOL_S = 900
 _DEVICES = Path("/sys/devices/virtual/neuron_device")  # one folder per device of the Neuron driver
 _SYSFS = "/sys/devices/virtual/neuron_device/neuron*/info/architecture/"
-_FAMILIES = {
-    "trn1": "trn1",
-    "trn1n": "trn1",
-    "inf2": "trn1",
-    "trn2": "trn2",
-    "trn2u": "trn2",
-    "trn3": "trn3",
-    "trn3pds": "trn3",
-}
+_FAMILIES = {"trn1": "trn1", "inf2": "trn1", "trn2": "trn2", "trn3": "trn3"}
+"""Targets by how the names of instances begin: there are trn1n, trn2u and trn3pds too."""
 
 
 def probe_device() -> dict[str, Any]:
@@ -58,7 +51,7 @@ def probe_device() -> dict[str, Any]:
     return {
         "lacking": lacking,
         "instance_type": instance,
-        "architecture": _FAMILIES.get(instance.split(".")[0], ""),
+        "architecture": next((_FAMILIES[name] for name in _FAMILIES if instance.startswith(name)), ""),
         "cores": listed["cores"],
         "routes": routes,
         "runtime": runtime.describe() if runtime else "",

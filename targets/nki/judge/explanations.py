@@ -48,7 +48,7 @@ def _explain(job: ExplainJob, found: Forecast, work: ProblemWork) -> KernelExpla
     interval = predict_interval(found)
     few = len(found.compiled.program) <= MAX_WHAT_IFS
     ifs = what_ifs(found) if few or WHAT_IF in job.topics else None
-    explanation = explain_forecast(found, minimal_work(work), ifs)
+    explanation = explain_forecast(found, minimal_work(work, found.target), ifs)
     report = {
         "kernel": job.spec.name,
         "target": job.target,

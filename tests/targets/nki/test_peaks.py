@@ -16,15 +16,24 @@ def roofline_ms(work: ProblemWork, target: str) -> float:
     return load_target(target).peaks.roofline_ms(work)
 
 
-def work(*, read: int = 0, write: int = 0, matmul: int = 0, other: int = 0) -> ProblemWork:
+def work(
+    *,
+    read: int = 0,
+    write: int = 0,
+    matmul: int = 0,
+    other: int = 0,
+    dtype: str = "float32",
+    mx: bool = False,
+) -> ProblemWork:
     return ProblemWork(
         read_bytes=read,
         write_bytes=write,
         matmul_flops=matmul,
-        matmul_dtype="float32",
+        matmul_dtype=dtype,
         other_flops=other,
         activation_elements=0,
         elementwise_elements=0,
+        mx=mx,
     )
 
 
@@ -37,6 +46,12 @@ def work(*, read: int = 0, write: int = 0, matmul: int = 0, other: int = 0) -> P
         ("trn2", work(read=320_000_000_000, write=320_000_000_000), 1000.0),
         ("trn2", work(matmul=19_750_000_000_000), 1000.0),
         ("trn2", work(other=550_000_000_000), 1000.0),
+        ("trn3", work(read=612_500_000_000), 1000.0),
+        ("trn3", work(matmul=20_000_000_000_000), 1000.0),
+        ("trn3", work(matmul=79_000_000_000_000, dtype="bfloat16"), 1000.0),
+        ("trn3", work(matmul=315_000_000_000_000, dtype="bfloat16", mx=True), 1000.0),
+        ("trn3", work(other=1_200_000_000_000), 1000.0),
+        ("trn2", work(matmul=19_750_000_000_000, dtype="bfloat16", mx=True), 1000.0),
     ],
 )
 def test_a_second_of_each_resource(target, found, expected_ms):

@@ -11,7 +11,7 @@ from typing import Any
 
 import nki
 
-TARGETS = {"gen2": "trn1", "gen3": "trn2"}
+TARGETS = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
 SUBMODULES = (
     "language",
     "language.dtypes",

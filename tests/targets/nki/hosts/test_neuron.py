@@ -256,6 +256,34 @@ async def test_both_shapes_of_the_listing_are_read(listing, cores, jobs, judge):
     assert facts.cores == cores
 
 
+@pytest.mark.parametrize(
+    ("instance", "device"),
+    [
+        ("trn3.48xlarge", "trn3 (trn3.48xlarge)"),
+        ("trn3pds98.3xlarge", "trn3 (trn3pds98.3xlarge)"),
+        ("trn2u.48xlarge", "trn2 (trn2u.48xlarge)"),
+    ],
+)
+async def test_instances_are_recognised_by_their_family(instance, device, jobs, judge, tmp_path):
+    listing = json.loads((SDK / "ls_object.json").read_text()) | {"instance_type": instance}
+    (tmp_path / "ls.json").write_text(json.dumps(listing))
+    jobs._environment["NEURON_STAND_IN_LS"] = str(tmp_path / "ls.json")
+    evaluator = HostEvaluator(jobs, address="a host", judge=judge, target=device.partition(" ")[0])
+    assert (await evaluator.device_facts()).device == device
+
+
+@pytest.mark.slow
+async def test_a_kernel_is_compiled_and_measured_for_trainium3(newer_jobs, judge, silu, tmp_path):
+    """The compiler is told the target; what is measured is judged like everywhere."""
+    listing = json.loads((SDK / "ls_object.json").read_text()) | {"instance_type": "trn3.48xlarge"}
+    (tmp_path / "ls.json").write_text(json.dumps(listing))
+    newer_jobs._environment["NEURON_STAND_IN_LS"] = str(tmp_path / "ls.json")
+    evaluator = HostEvaluator(newer_jobs, address="a host", judge=judge, target="trn3", allow_weak_jail=True)
+    found = (await judge_on_device(evaluator, silu, kernel(silu), target="trn3")).evaluation
+    assert found.verdict is Verdict.CORRECT, found.error
+    assert (found.target, found.benchmark.predicted) == ("trn3", False)
+
+
 def test_the_protocol_is_the_papers():
     told = {target: protocol_for(target) for target in ("trn1", "trn2")}
     assert {(item.warmups, item.runs, item.rounds) for item in told.values()} == {(2, 10, 10)}

@@ -78,7 +78,7 @@ def test_the_bound_that_people_see_is_one_for_split_products_too():
 
 
 @pytest.mark.parametrize("name", seeds.builtin_problems())
-@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 def test_the_model_is_never_faster_than_the_device(name, target):
     work = seeds.load_problem(name).spec.minimal_work("full")
     assert physical_bound(work, target).ms <= tight_bound_ms(work, target)

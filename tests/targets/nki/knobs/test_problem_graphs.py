@@ -76,7 +76,7 @@ def test_it_computes_what_the_reference_does(name: str) -> None:
 
 
 @each
-@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
 def test_the_default_is_valid_at_every_size_on_every_target(name: str, target: str) -> None:
     problem = seeds.load_problem(name)
     assert target in targets.names()
