@@ -67,7 +67,7 @@ def select_beam(
     elites = _sort_by_latency(pool)[: max(1, search.beam - search.explorers)]
     advanced = {lineage: _advance_checkpoint(mark, fresh, search) for lineage, mark in checkpoints.items()}
     unseen = [one for one in fresh if one.code not in tried]
-    watched = tuple(_watch_lineages(beam, unseen, elites, checkpoints, search))
+    watched = tuple(_watch_lineages(beam, unseen, elites, checkpoints=checkpoints, search=search))
     lost = {one.newest.lineage for one in watched if one.ruling.revert}
     explorers = [one.newest for one in watched if not one.ruling.revert]
     explorers = explorers[: search.beam - len(elites)]
@@ -132,6 +132,7 @@ def _watch_lineages(
     beam: Sequence[BeamEntry],
     unseen: Sequence[Candidate],
     elites: Sequence[Candidate],
+    *,
     checkpoints: Mapping[str, Checkpoint],
     search: SearchConfig,
 ) -> Iterator[_WatchedLineage]:

@@ -163,10 +163,10 @@ def _planned_slots(state: RunState, slot: SlotAssignment, refused: Refusals) -> 
             assert isinstance(planned, PlanProposed)
             for implementation in range(slot.implementations):
                 first = key._replace(implementation=implementation, role=Role.EXECUTOR)
-                tries, waits_for = _follow_attempts(state, first, slot.repairs, refused)
+                tries, waits_for = _follow_attempts(state, first, slot.repairs, refused=refused)
                 yield CandidateSlot(parent, slot, _plan_of(planned.plan, tries), tries, waits_for)
                 for tried in tries:
-                    yield from _further_slots(state, tried, slot, planned.plan, refused)
+                    yield from _further_slots(state, tried, slot, plan=planned.plan, refused=refused)
 
 
 def further_keys(state: RunState, key: EffectKey) -> Iterator[EffectKey]:
@@ -182,13 +182,13 @@ def further_keys(state: RunState, key: EffectKey) -> Iterator[EffectKey]:
 
 
 def _further_slots(
-    state: RunState, tried: KernelAttempt, slot: SlotAssignment, plan: Plan, refused: Refusals
+    state: RunState, tried: KernelAttempt, slot: SlotAssignment, *, plan: Plan, refused: Refusals
 ) -> Iterator[CandidateSlot]:
     """Yield the places of the kernels that a session submitted besides its first; they are not repaired."""
     parent = state.parents[slot.parent]
     for key in islice(further_keys(state, tried.key), 1, None):
         if str(key) in state.outcomes:
-            tries, waits_for = _follow_attempts(state, key, 0, refused)
+            tries, waits_for = _follow_attempts(state, key, 0, refused=refused)
             own = state.outcomes[str(key)]
             assert isinstance(own, KernelProposed)
             yield CandidateSlot(parent, slot, _told_plan(plan, own), tries, waits_for)
@@ -230,7 +230,7 @@ def _late_slots(state: RunState, refused: Refusals) -> Iterator[CandidateSlot]:
     for key in sorted(map(EffectKey.parse, state.late)):
         late = state.late[str(key)]
         if late.kernel is not None and late.judged is not None and late.competes_in == state.round:
-            tried = _judged_attempt(key, late.kernel, late.judged, refused)
+            tried = _judged_attempt(key, late.kernel, late.judged, refused=refused)
             yield CandidateSlot(_with_live_lineage(state, late.parent), None, late.plan, (tried,))
 
 
@@ -252,12 +252,12 @@ def _person_slots(state: RunState, refused: Refusals) -> Iterator[CandidateSlot]
         return
     best = _fastest_parent(state)
     for key in sorted(keys):
-        tries, waits_for = _follow_attempts(state, key, 0, refused)
+        tries, waits_for = _follow_attempts(state, key, 0, refused=refused)
         yield CandidateSlot(best, None, None, tries, waits_for)
 
 
 def _follow_attempts(
-    state: RunState, first: EffectKey, repairs: int, refused: Refusals
+    state: RunState, first: EffectKey, repairs: int, *, refused: Refusals
 ) -> tuple[tuple[KernelAttempt, ...], EffectKey | None]:
     """Return the attempts of a candidate slot and the effect it waits for.
 
@@ -288,11 +288,11 @@ def _read_attempt(state: RunState, key: EffectKey, refused: Refusals) -> KernelA
     if judged is None:
         return judging
     assert isinstance(judged, EvaluationCompleted | EvaluationFailed)
-    return _judged_attempt(key, made, judged, refused)
+    return _judged_attempt(key, made, judged, refused=refused)
 
 
 def _judged_attempt(
-    key: EffectKey, made: KernelProposed, judged: EvaluationCompleted | EvaluationFailed, refused: Refusals
+    key: EffectKey, made: KernelProposed, judged: EvaluationCompleted | EvaluationFailed, *, refused: Refusals
 ) -> KernelAttempt:
     if isinstance(judged, EvaluationFailed):
         return KernelAttempt(key, made, error=judged.error, infrastructure=True)

@@ -102,7 +102,7 @@ def estimate_cost(config: Config, problem: Problem, kernel: str, prompts: Prompt
             answer = ANSWER_TOKENS[role] + (estimate_tokens(kernel) if role in _WRITES_KERNEL else 0)
             price = model_catalog.model_price(config.daemon, model)
             row = _build_row(role, model, (calls * part, most * part), request, price, answer=answer)
-            rows.append(_expect_turns(row, request, price, config.run) if request.tools else row)
+            rows.append(_expect_turns(row, request, price, run=config.run) if request.tools else row)
     return CostEstimate(tuple(rows), config.run.search.rounds, config.run.cap_usd)
 
 
@@ -172,7 +172,7 @@ def _build_row(
 
 
 def _expect_turns(
-    row: EstimateRow, request: CompletionRequest, price: Price | None, run: RunConfig
+    row: EstimateRow, request: CompletionRequest, price: Price | None, *, run: RunConfig
 ) -> EstimateRow:
     """Return the row of a role whose every call is a session of turns.
 

@@ -61,7 +61,9 @@ def load_run_prompts(home: Path, run: str, config: Config) -> RunPrompts:
     command = _find_queued(home, name)
     if command is not None:
         stand_in = _sample_of_command(command)
-        return _fill_prompts(name, stand_in, config, command.config, prompt_overrides.load_prompts(home))
+        return _fill_prompts(
+            name, stand_in, config, run_config=command.config, prompts=prompt_overrides.load_prompts(home)
+        )
     try:
         with LogReader.open(home) as reader:
             name = str(find_run(reader, name)["run"])
@@ -69,7 +71,7 @@ def load_run_prompts(home: Path, run: str, config: Config) -> RunPrompts:
             prompts = _prompts_of_run(reader, state, home)
             run_config = state.pending_config or state.config
             stand_in = _sample_of_state(reader, state, run_config)
-            return _fill_prompts(name, stand_in, config, run_config, prompts)
+            return _fill_prompts(name, stand_in, config, run_config=run_config, prompts=prompts)
     except NoLog as error:
         raise UnknownRun(f"no run {run!r}: nothing was started or queued here") from error
 
@@ -85,7 +87,7 @@ def _find_queued(home: Path, run: str) -> Submit | None:
 
 
 def _fill_prompts(
-    run: str, stand_in: SampleRequests, config: Config, run_config: RunConfig, prompts: PromptSet
+    run: str, stand_in: SampleRequests, config: Config, *, run_config: RunConfig, prompts: PromptSet
 ) -> RunPrompts:
     used = config.model_copy(update={"run": run_config})
     filled = [

@@ -73,7 +73,7 @@ async def follow_run(
             if told != error.owner_pid:
                 told = error.owner_pid
                 screen.show_line(f"process {told} owns this home; following (Ctrl-C detaches)")
-            await _follow_other_owner(home, tracker, sent, screen, stop)
+            await _follow_other_owner(home, tracker, sent, screen=screen, stop=stop)
         except StorageBusy as error:
             if told != str(error):
                 told = str(error)
@@ -157,7 +157,7 @@ async def _stay_for_others(
 
 
 async def _follow_other_owner(
-    home: Path, tracker: RunTracker, sent: SentCommand, screen: Screen, stop: StopSignal
+    home: Path, tracker: RunTracker, sent: SentCommand, *, screen: Screen, stop: StopSignal
 ) -> None:
     """Follow while another process owns the home."""
     left = StopSignal()

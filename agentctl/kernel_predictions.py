@@ -82,7 +82,7 @@ def warn_of_unread_parts(home: Path, config: Config, problem: Problem, kernel: P
     parts = [part for part in readers.values() if part is not None]
     if not parts:
         return
-    found = asyncio.run(_read_kernel(home, config, problem, parts[0], source))
+    found = asyncio.run(_read_kernel(home, config, problem, part=parts[0], source=source))
     if found is not None and found.error is not None:
         raise make_kernel_error(kernel, source, found.error)
     if found is None or not found.reasons:
@@ -99,7 +99,7 @@ def warn_of_unread_parts(home: Path, config: Config, problem: Problem, kernel: P
 
 
 async def _read_kernel(
-    home: Path, config: Config, problem: Problem, part: str, source: str
+    home: Path, config: Config, problem: Problem, *, part: str, source: str
 ) -> KernelReading | None:
     """Return what a proposer reads of a kernel; None if that cannot be found out here; a run says why."""
     from agent_core.roles import RoleError

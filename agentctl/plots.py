@@ -243,7 +243,7 @@ def plot_engines(kernels: Sequence[PlottedKernel]) -> PlotFigure | None:
         rows = [(one, share) for one in kernels for share in one.shares if share.title == title]
         made.append(element("text", title, class_="end", x=left - 10, y=y + bar * len(rows) / 2 + 3))
         for one, share in rows:
-            made += _draw_bar(share, one, across, y)
+            made += _draw_bar(share, one, across, y=y)
             y += bar
         y += gap
     legend = tuple((one.kind, one.title) for one in kernels)
@@ -254,7 +254,7 @@ def plot_engines(kernels: Sequence[PlottedKernel]) -> PlotFigure | None:
     return PlotFigure("engines", _svg_plot(int(y), label, made), caption, legend)
 
 
-def _draw_bar(share: EngineShare, one: PlottedKernel, across: AxisScale, y: float) -> Iterator[SvgNode]:
+def _draw_bar(share: EngineShare, one: PlottedKernel, across: AxisScale, *, y: float) -> Iterator[SvgNode]:
     end = across.position(share.percent)
     title = element("title", f"{share.title}, {one.title}: {_describe_share(share)}")
     width = max(0.5, end - across.begin)

@@ -106,7 +106,7 @@ def summary_text(tracker: RunTracker, kernel_file: Path | None, *, width: int | 
         return "\n".join([told, *_rejection_lines(tracker.initial_error)])
     target = state.config.target
     columns = width or get_terminal_size().columns
-    lines = [*_result_lines(tracker, state, state.initial, state.best), *_changes_lines(tracker, state)]
+    lines = [*_result_lines(tracker, state, state.initial, best=state.best), *_changes_lines(tracker, state)]
     return "\n".join([
         "",
         *(wrap_line(line, columns) for line in lines),
@@ -131,7 +131,7 @@ def _rejection_lines(error: ErrorInfo | None) -> list[str]:
     return [*where, *([f"  hint: {error.hint}"] if error.hint else [])]
 
 
-def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best: Candidate) -> list[str]:
+def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, *, best: Candidate) -> list[str]:
     """Return how the run ended, and its results."""
     peak = format_percent(bound_percent(state.bounds.plain_ms, best.latency_ms))
     tight = format_percent(bound_percent(state.bounds.tight_ms, best.latency_ms))

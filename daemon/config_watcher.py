@@ -223,7 +223,7 @@ class ConfigWatcher:
 
         def edited(state: RunState) -> Event | None:
             before = state.pending_config or state.config
-            event = _build_config_change(state, before, changed, found.prompts.version)
+            event = _build_config_change(state, before, changed, prompts=found.prompts.version)
             after = before if event is None else RunConfig.model_validate(event.config)
             self._require_run_models(found, before, after)
             return event
@@ -266,7 +266,7 @@ def _file_stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _build_config_change(
-    state: RunState, before: RunConfig, changed: Mapping[str, tuple[Any, Any]], prompts: Digest
+    state: RunState, before: RunConfig, changed: Mapping[str, tuple[Any, Any]], *, prompts: Digest
 ) -> ConfigChanged | None:
     """Return the event for what an edit changes in a run under way, None if it changes nothing.
 

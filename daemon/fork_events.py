@@ -46,7 +46,7 @@ def build_fork_events(
         config = apply_settings(before, _fork_settings(command), look_up=_find_unknown_names)
         for name in config.planner:
             workers.require_proposer(name)
-        rebase = _find_rebase(command, cut, config, log, workers)
+        rebase = _find_rebase(command, cut, config, log=log, workers=workers)
     except (seeds.SeedsError, remote.RemoteError, ProposerError) as error:
         raise CommandRefused(str(error), code=error.code) from error
     forked = RunForked(
@@ -83,7 +83,7 @@ def _find_unknown_names(key: str, value: object) -> list[str]:
 
 
 def _find_rebase(
-    command: Fork, cut: ForkPoint, config: RunConfig, log: EventLog, workers: Workers
+    command: Fork, cut: ForkPoint, config: RunConfig, *, log: EventLog, workers: Workers
 ) -> Rebase | None:
     """Return how the fork judges kernels, or None if it judges them as its parent did."""
     state = cut.state

@@ -36,12 +36,12 @@ def load_constants() -> list[TargetConstant]:
             (Path(targets.__file__).parent / f"{target}.json").read_text(encoding="utf-8")
         )
         for name, entry in table.items():
-            found.append(_make_constant(name, target, entry, known.get(name)))
+            found.append(_make_constant(name, target, entry, reach=known.get(name)))
     return sorted(found, key=lambda one: (one.name, one.target))
 
 
 def _make_constant(
-    name: str, target: str, entry: Mapping[str, Any], reach: ConstantRange | None
+    name: str, target: str, entry: Mapping[str, Any], *, reach: ConstantRange | None
 ) -> TargetConstant:
     low, high = (reach.low, reach.high) if reach else (None, None)
     if reach and isinstance(entry["value"], int):  # integers stay integers when scaled

@@ -69,17 +69,17 @@ def _answer_request(request: Mapping[str, Any], folder: Path) -> int:
         raise ValueError("; ".join(faults))
     reference = _load_reference(folder, spec)
     if "shapes" in request:
-        _write_shapes(reference, spec, request["size"], request["shapes"])
+        _write_shapes(reference, spec, request["size"], descriptor=request["shapes"])
         return 0
     for name, descriptors in request["files"].items():
         with np.errstate(all=None if name.isdecimal() else "ignore"):
             outputs = reference(*suite.draw_set(spec, request["size"], name))
-            _write_outputs(outputs, spec, spec.dims(request["size"]), descriptors)
+            _write_outputs(outputs, spec, spec.dims(request["size"]), descriptors=descriptors)
         _tell_finished()
     if request["excerpts"]:
         _check_relations(reference, spec)
         tiles = make_tile_pool(spec, request["size"], request["secret"])
-        _write_excerpts(reference, spec, request, tiles)
+        _write_excerpts(reference, spec, request, tiles=tiles)
     if request["expression"] is not None:
         with os.fdopen(request["expression"], "wb") as file:
             file.write(_record_expression(folder, spec, request["size"]))
@@ -92,7 +92,7 @@ def _tell_finished() -> None:
     os.write(int(sys.argv[-1]), b".")
 
 
-def _write_shapes(reference: Callable[..., Any], spec: ProblemSpec, size: str, descriptor: int) -> None:
+def _write_shapes(reference: Callable[..., Any], spec: ProblemSpec, size: str, *, descriptor: int) -> None:
     with np.errstate(all="ignore"):
         found = reference(*draw_inputs(spec, size, spec.seeds[0]))
     outputs = [np.asarray(item) for item in (found if isinstance(found, tuple) else (found,))]
@@ -120,6 +120,7 @@ def _write_excerpts(
     reference: Callable[..., Any],
     spec: ProblemSpec,
     request: Mapping[str, Any],
+    *,
     tiles: Sequence[OutputTile],
 ) -> None:
     size = request["size"]
@@ -182,7 +183,7 @@ def _load_reference(folder: Path, spec: ProblemSpec) -> Callable[..., Any]:
 
 
 def _write_outputs(
-    found: Any, spec: ProblemSpec, dims: Mapping[str, int], descriptors: Sequence[int]
+    found: Any, spec: ProblemSpec, dims: Mapping[str, int], *, descriptors: Sequence[int]
 ) -> None:
     outputs = as_outputs(found, spec)
     _check_shapes(outputs, spec, dims)

@@ -96,7 +96,7 @@ async def run_jailed(
                 watching = tasks.create_task(_kill_if_deadlocked(process, fed))
                 tasks.create_task(_wait_for_exit(process)).add_done_callback(lambda _: watching.cancel())
                 output = tasks.create_task(
-                    _read_fd(answer_fd, program.limits.answer_bytes, on_ready, on_answer)
+                    _read_fd(answer_fd, program.limits.answer_bytes, on_ready, on_answer=on_answer)
                 )
                 errors = tasks.create_task(read_bounded(process.stderr, _STDERR_BYTES))
         except TimeoutError:
@@ -187,6 +187,7 @@ async def _read_fd(
     fd: int,
     limit: int,
     on_ready: Callable[[], Awaitable[None]] | None,
+    *,
     on_answer: Callable[[bytes], Awaitable[None]] | None,
 ) -> tuple[bytes, bool]:
     """Return the byte that says ready, and at most `limit` bytes after it; whether there were more."""

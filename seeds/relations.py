@@ -97,7 +97,7 @@ def _check_relation(
         changed = item.get(group)
         for name, text in (changed if isinstance(changed, dict) else {}).items():
             if isinstance(text, str):
-                yield from _check_change(group, name, text, arrays[group], permuted)
+                yield from _check_change(group, name, text, arrays=arrays[group], permuted=permuted)
     yield from _check_lengths(permuted, sizes)
 
 
@@ -105,6 +105,7 @@ def _check_change(
     group: str,
     name: str,
     text: str,
+    *,
     arrays: Mapping[str, Mapping[str, Any]],
     permuted: list[tuple[str, str | int]],
 ) -> Iterator[str]:

@@ -101,11 +101,13 @@ def run_accounts(
     spent, held = state.spent_amount, state.reserved_amount
     found = [
         BudgetAccount(Resource.USD, config.cap_usd, spent.usd, held.usd, wanted.usd),
-        _capped_account(Resource.TOKENS, config.cap_tokens, spent.tokens, held.tokens, wanted.tokens),
-        _capped_account(Resource.CALLS, config.cap_calls, spent.calls, held.calls, wanted.calls),
+        _capped_account(
+            Resource.TOKENS, config.cap_tokens, spent.tokens, held=held.tokens, wanted=wanted.tokens
+        ),
+        _capped_account(Resource.CALLS, config.cap_calls, spent.calls, held=held.calls, wanted=wanted.calls),
         _capped_account(Resource.SECONDS, config.cap_seconds, age_seconds),
         _capped_account(
-            Resource.DEVICE_SECONDS, config.cap_device_seconds, state.device_seconds, device_held
+            Resource.DEVICE_SECONDS, config.cap_device_seconds, state.device_seconds, held=device_held
         ),
     ]
     return tuple(one for one in found if one is not None)
@@ -117,23 +119,27 @@ def day_accounts(
     """Return the accounts of a day; `day` is None if nothing was used of it."""
     spent, held = (day.spent, day.reserved_amount) if day is not None else (Amount(), Amount())
     found = [
-        _capped_account(Resource.DAY_USD, caps.usd, spent.usd, held.usd, wanted.usd),
-        _capped_account(Resource.DAY_TOKENS, caps.tokens, spent.tokens, held.tokens, wanted.tokens),
-        _capped_account(Resource.DAY_CALLS, caps.calls, spent.calls, held.calls, wanted.calls),
-        _capped_account(Resource.DAY_SECONDS, caps.seconds, spent.seconds, held.seconds, wanted.seconds),
+        _capped_account(Resource.DAY_USD, caps.usd, spent.usd, held=held.usd, wanted=wanted.usd),
+        _capped_account(
+            Resource.DAY_TOKENS, caps.tokens, spent.tokens, held=held.tokens, wanted=wanted.tokens
+        ),
+        _capped_account(Resource.DAY_CALLS, caps.calls, spent.calls, held=held.calls, wanted=wanted.calls),
+        _capped_account(
+            Resource.DAY_SECONDS, caps.seconds, spent.seconds, held=held.seconds, wanted=wanted.seconds
+        ),
         _capped_account(
             Resource.DAY_DEVICE_SECONDS,
             caps.device_seconds,
             spent.device_seconds,
-            held.device_seconds,
-            wanted.device_seconds,
+            held=held.device_seconds,
+            wanted=wanted.device_seconds,
         ),
     ]
     return tuple(one for one in found if one is not None)
 
 
 def _capped_account(
-    resource: Resource, cap: float | None, spent: float, held: float = 0.0, wanted: float = 0.0
+    resource: Resource, cap: float | None, spent: float, *, held: float = 0.0, wanted: float = 0.0
 ) -> BudgetAccount | None:
     return None if cap is None else BudgetAccount(resource, cap, spent, held, wanted)
 

@@ -96,7 +96,7 @@ def make_reflection(
         predicted_speedup=plan.prediction.speedup,
         actual_speedup=actual,
         grade=graded,
-        lesson=_write_lesson(plan, graded, actual, error) + _describe_doubt(doubt),
+        lesson=_write_lesson(plan, graded, actual, error=error) + _describe_doubt(doubt),
         cites=(candidate,),
     )
 
@@ -156,7 +156,9 @@ def _describe_doubt(percent: float | None) -> str:
     return f"; uncertain: faster with only {percent:.0f} % confidence, counted as no gain"
 
 
-def _write_lesson(plan: Plan, graded: PredictionGrade, actual: float | None, error: ErrorInfo | None) -> str:
+def _write_lesson(
+    plan: Plan, graded: PredictionGrade, actual: float | None, *, error: ErrorInfo | None
+) -> str:
     said = f"{plan.technique} at {plan.site}: predicted {plan.prediction.speedup:.3f}x"
     if actual is not None:
         return f"{said}, got {actual:.3f}x ({graded.value})"

@@ -100,7 +100,7 @@ def archive_run(
     ):
         manifest = _build_manifest(handle.connection(), run)
         with _open_archive_writer(part) as put:
-            _write_content(handle.connection(), manifest, put, progress)
+            _write_content(handle.connection(), manifest, put, progress=progress)
         crash_point("archive.written")
         try:
             return read_archive(part)._replace(path=target)
@@ -123,6 +123,7 @@ def _write_content(
     connection: sqlite3.Connection,
     manifest: ArchiveManifest,
     put: Callable[[str], None],
+    *,
     progress: ProgressCallback | None,
 ) -> None:
     put(manifest.model_dump_json())
@@ -243,7 +244,7 @@ def _checked_lines(path: Path) -> Iterator[bytes]:
                 count += 1
                 yield last
                 last = line
-            _require_end(path, last, count, hashed.hexdigest())
+            _require_end(path, last, count, digest=hashed.hexdigest())
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise BadArchive(path, f"is cut short or no gzip file: {error}") from error
     except FileNotFoundError as error:
@@ -252,7 +253,7 @@ def _checked_lines(path: Path) -> Iterator[bytes]:
         raise BadArchive(path, f"cannot be read: {error.strerror}") from error
 
 
-def _require_end(path: Path, last: bytes, count: int, digest: str) -> None:
+def _require_end(path: Path, last: bytes, count: int, *, digest: str) -> None:
     try:
         said = json.loads(last) if len(last) < MAX_STRUCTURE_BYTES else None
     except (ValueError, RecursionError):

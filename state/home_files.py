@@ -34,7 +34,7 @@ def open_home_folder(home: Path, name: str = "", *, create: bool = False) -> Ite
         for part in PurePath(name).parts:
             if create:
                 _make_folder(part, handle)
-            inner = _open_part(home / name, part, _FOLDER | os.O_NOFOLLOW, handle)
+            inner = _open_part(home / name, part, _FOLDER | os.O_NOFOLLOW, folder=handle)
             os.close(handle)
             handle = inner
         yield handle
@@ -52,7 +52,7 @@ def open_home_file(home: Path, name: str, flags: int, mode: int = 0o640) -> int:
     place = PurePath(name)
     parent = "" if place.parent == PurePath() else str(place.parent)
     with open_home_folder(home, parent) as folder:
-        descriptor = _open_part(home / name, place.name, flags | _SAFE, folder, mode)
+        descriptor = _open_part(home / name, place.name, flags | _SAFE, folder=folder, mode=mode)
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
         return descriptor
@@ -89,7 +89,7 @@ def _make_folder(name: str, folder: int) -> None:
         os.mkdir(name, 0o700, dir_fd=folder)
 
 
-def _open_part(path: Path, name: str, flags: int, folder: int, mode: int = 0o640) -> int:
+def _open_part(path: Path, name: str, flags: int, *, folder: int, mode: int = 0o640) -> int:
     try:
         return os.open(name, flags, mode, dir_fd=folder)
     except OSError as error:

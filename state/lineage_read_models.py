@@ -77,12 +77,13 @@ def load_attempts(
                 row["history"] = int(row["latency_ms"] is not None)
         plans |= {
             (row["round"], row["slot"], row["plan"]): row
-            for row in _read_segment(connection, "plans", segment, first)
+            for row in _read_segment(connection, "plans", segment, first=first)
         }
         slots |= {
-            (row["round"], row["slot"]): row for row in _read_segment(connection, "slots", segment, first)
+            (row["round"], row["slot"]): row
+            for row in _read_segment(connection, "slots", segment, first=first)
         }
-        for row in _read_segment(connection, "attempts", segment, first):
+        for row in _read_segment(connection, "attempts", segment, first=first):
             if names is None or row["candidate"] in names:
                 _merge_row(found, row, segment.upto)
         point_in_time.restore_rows(connection, found, segments[:number])
@@ -137,7 +138,7 @@ def load_spend(connection: sqlite3.Connection, run: str, upto: int | None = None
 
 
 def _read_segment(
-    connection: sqlite3.Connection, table: str, segment: Segment, first: int | None = None
+    connection: sqlite3.Connection, table: str, segment: Segment, *, first: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield a table's rows of a segment, in the order in which they first appeared.
 

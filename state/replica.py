@@ -298,7 +298,7 @@ def restore_replica(
     def build(draft: Path) -> LogRewritten:
         with closing(schema.open_writer(draft)) as new:
             schema.migrate_schema(new)
-            last = _copy_until(new, store, names, wanted)
+            last = _copy_until(new, store, names, wanted=wanted)
         if not last:
             raise NoLog(f"the replica holds nothing before {at}")
         return LogRewritten(verb="restore", detail=f"from a replica, up to event {last}")
@@ -344,7 +344,7 @@ def _parse_moment(at: str | None) -> tuple[Moment, str]:
 
 
 def _copy_until(
-    new: sqlite3.Connection, store: ReplicaStore, names: Sequence[SegmentName], wanted: tuple[Moment, str]
+    new: sqlite3.Connection, store: ReplicaStore, names: Sequence[SegmentName], *, wanted: tuple[Moment, str]
 ) -> int:
     """Copy rows up to the moment, and all blobs of the segments read; return the last event's number."""
     is_after, event = wanted

@@ -93,8 +93,8 @@ def leave_gate(state: RateGate) -> RateGate:
 
 def apply_limits(state: RateGate, now: float, limits: RateLimits) -> RateGate:
     """Return the gate with the limits that the endpoint reported."""
-    requests = _make_bucket(limits.requests, limits.requests_limit, limits.requests_reset_seconds, now)
-    tokens = _make_bucket(limits.tokens, limits.tokens_limit, limits.tokens_reset_seconds, now)
+    requests = _make_bucket(limits.requests, limits.requests_limit, limits.requests_reset_seconds, now=now)
+    tokens = _make_bucket(limits.tokens, limits.tokens_limit, limits.tokens_reset_seconds, now=now)
     return state.model_copy(update={"requests": requests or state.requests, "tokens": tokens or state.tokens})
 
 
@@ -117,7 +117,7 @@ def narrow_gate(state: RateGate, now: float, failure: Failure) -> RateGate:
 
 
 def _make_bucket(
-    left: int | None, limit: int | None, reset_seconds: float | None, now: float
+    left: int | None, limit: int | None, reset_seconds: float | None, *, now: float
 ) -> TokenBucket | None:
     """Return the bucket that headers describe: it is full at its reset time."""
     if left is None or reset_seconds is None or reset_seconds < 0.001:

@@ -41,7 +41,7 @@ class KernelRefused(ToolAnswer):
 
 
 def _refuse_kernel(
-    bench: Workbench, version: str, source: str, refused: RefusedKernel | Evaluation
+    bench: Workbench, version: str, source: str, *, refused: RefusedKernel | Evaluation
 ) -> KernelRefused:
     error = refused.error
     rows = source.split("\n")
@@ -85,7 +85,7 @@ async def check(bench: Workbench, said: SourceArguments) -> ToolOutcome:
         source, wanted or [t for t in ("memory",) if t in _tool_parts(bench).topics]
     )
     if isinstance(found, RefusedKernel):
-        return ToolOutcome(_refuse_kernel(bench, version, source, found))
+        return ToolOutcome(_refuse_kernel(bench, version, source, refused=found))
     after = f"`evaluate` {version}: it compares the outputs with the reference."
     return ToolOutcome(CheckAnswer(version=version, explanation=found, next=after))
 
@@ -121,7 +121,7 @@ async def evaluate(bench: Workbench, said: SourceArguments) -> ToolOutcome:
     bench.judged[version] = judged
     made = found.evaluation
     if not made.is_correct or made.benchmark is None:
-        return ToolOutcome(_refuse_kernel(bench, version, source, made), judged)
+        return ToolOutcome(_refuse_kernel(bench, version, source, refused=made), judged)
     parent, bound = bench.task.parent.latency_ms, bench.task.bounds.tight_ms
     percent = 100.0 * bound / made.benchmark.latency_ms
     answer = EvaluateAnswer(
@@ -202,7 +202,7 @@ async def what_if(bench: Workbench, said: WhatIfArguments) -> ToolOutcome:
 async def _explain(bench: Workbench, version: str, source: str, topics: Sequence[str]) -> ToolOutcome:
     found = await bench.lab.explain(source, topics)
     if isinstance(found, RefusedKernel):
-        return ToolOutcome(_refuse_kernel(bench, version, source, found))
+        return ToolOutcome(_refuse_kernel(bench, version, source, refused=found))
     if found.error is not None:
         raise ToolFault(found.error.code, f"{version} cannot be timed: {found.error.message}")
     return ToolOutcome(TopicsAnswer(version=version, topics=found.topics))

@@ -47,7 +47,7 @@ def write_folder(home: Path, root: Path, files: Mapping[str, bytes], *, force: b
         with _open_root(root) as folder:
             known = _read_manifest(folder)
             if not force:
-                _refuse_foreign(root, folder, made, known)
+                _refuse_foreign(root, folder, made, known=known)
             _write_files(root, folder, made)
             _write_files(root, folder, {MANIFEST: _manifest_json(made)})
             for path in sorted(known.keys() - made.keys()):
@@ -183,7 +183,7 @@ def _read_file(folder: int, path: str, *, most: int | None = None) -> bytes | No
         return file.read() if most is None else file.read(most)
 
 
-def _refuse_foreign(root: Path, folder: int, made: Mapping[str, bytes], known: Mapping[str, str]) -> None:
+def _refuse_foreign(root: Path, folder: int, made: Mapping[str, bytes], *, known: Mapping[str, str]) -> None:
     """Refuse to replace a file that no export wrote, or that was edited since.
 
     Raises:

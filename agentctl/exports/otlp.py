@@ -54,7 +54,7 @@ def send_telemetry(address: str, found: Iterable[TraceSpan], view: RunView, *, v
     with _collect_log_messages() as said:
         resource = _make_resource(version)
         metrics = _Metrics(resource)
-        sent = _send_spans(f"{base}/v1/traces", found, resource, metrics, said)
+        sent = _send_spans(f"{base}/v1/traces", found, resource, metrics=metrics, said=said)
         metrics.add_run_gauges(view)
         metrics.send_metrics(f"{base}/v1/metrics", said)
     return sent
@@ -147,7 +147,7 @@ def _export_error(address: str, said: Sequence[str]) -> DaemonError:
 
 
 def _send_spans(
-    address: str, found: Iterable[TraceSpan], resource: Resource, metrics: _Metrics, said: list[str]
+    address: str, found: Iterable[TraceSpan], resource: Resource, *, metrics: _Metrics, said: list[str]
 ) -> SentSpans:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import SpanExportResult

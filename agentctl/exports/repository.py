@@ -92,7 +92,7 @@ def export_branch(
         raise BadTarget(f"{root} belongs to the log itself; name a folder elsewhere")
     with translate_os_errors(root):
         if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-            return _create_repository(root, commits, branch, progress)
+            return _create_repository(root, commits, branch, progress=progress)
     _require_repository(root)
     return _update_branch(_Git(root), root, commits, branch, progress, force=force)
 
@@ -261,7 +261,7 @@ class _Git:
 
 
 def _create_repository(
-    root: Path, commits: list[Commit], branch: str, progress: ProgressCallback | None
+    root: Path, commits: list[Commit], branch: str, *, progress: ProgressCallback | None
 ) -> ExportedBranch:
     """Create a repository with all its commits, or nothing."""
     if not root.parent.is_dir():

@@ -231,14 +231,14 @@ def propose(home: Path, said: ProposeInput) -> ProposeOutput:
         return ProposeOutput(command=sent.id, state="queued", run=run, next=start_hint(home))
     result: dict[str, Any] = answer.result if isinstance(answer.result, dict) else {}
     candidate = str(result["candidate"])
-    found = _wait_for_fate(home, run, candidate, sent.after, said.wait_seconds)
+    found = _wait_for_fate(home, run, candidate, after=sent.after, seconds=said.wait_seconds)
     return ProposeOutput(
         command=sent.id, state="done", run=run, result=answer.result, candidate=candidate, **found,
         next=f"`why` with candidate {candidate} tells what came of it.",
     )  # fmt: skip
 
 
-def _wait_for_fate(home: Path, run: str, candidate: str, after: int, seconds: float) -> dict[str, Any]:
+def _wait_for_fate(home: Path, run: str, candidate: str, *, after: int, seconds: float) -> dict[str, Any]:
     """Return verdict, decision and latency of a proposed kernel, as far as they are known by then."""
     deadline = time.monotonic() + seconds
     while True:

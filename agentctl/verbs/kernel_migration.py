@@ -31,7 +31,7 @@ def migrate_kernel(session: Session, kernel: Path, output: Path | None, flags: d
 
     config = config_from_flags(session, flags)
     problem = seeds.load_problem(config.run.problem)
-    before, after = asyncio.run(_predict_forms(session, config, problem, read_kernel_source(kernel)))
+    before, after = asyncio.run(_predict_forms(session, config, problem, source=read_kernel_source(kernel)))
     form = before.canonical
     if form is None or form.source is None:
         error = before.error.message if before.error is not None else "its target has no canonical form"
@@ -59,7 +59,7 @@ def migrate_kernel(session: Session, kernel: Path, output: Path | None, flags: d
 
 
 async def _predict_forms(
-    session: Session, config: Config, problem: Problem, source: str
+    session: Session, config: Config, problem: Problem, *, source: str
 ) -> tuple[PredictedLatency, PredictedLatency | None]:
     """Predict a kernel and its canonical form, if it has one; nothing is judged."""
 

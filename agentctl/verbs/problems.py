@@ -49,7 +49,7 @@ def problems(context: click.Context, /, session: Session, measure: bool, only: s
     found = [seeds.load_problem(name) for name in seeds.builtin_problems() if only in name]
     rows = [_problem_row(problem.spec) for problem in found]
     if measure:
-        _measure_all(session, found, rows, flags)
+        _measure_all(session, found, rows, flags=flags)
     else:
         session.emit(rows, "\n".join(_list_lines(rows)))
 
@@ -76,7 +76,7 @@ _HEADER = _COLUMNS.format("PROBLEM", "PREDICTED", "ROOFLINE", "%PEAK", "TIGHT", 
 
 
 def _measure_all(
-    session: Session, found: Sequence[Problem], rows: Sequence[Row], flags: dict[str, Any]
+    session: Session, found: Sequence[Problem], rows: Sequence[Row], *, flags: dict[str, Any]
 ) -> None:
     """Judge the initial kernels one after the other, and print each result as soon as it is known."""
     made: list[Row] = []
@@ -219,7 +219,7 @@ def new(
         scaffold.check_new_problem(name, folder)
         file = read_source(reference, module, name)
         assert file is not None  # one of them is given
-        problem = _translate(session, file, f"{reference or module}", flags)
+        problem = _translate(session, file, f"{reference or module}", flags=flags)
         scaffold.write_problem(problem, folder)
     steps = {
         "judge its kernel": format_command("try", "--problem", str(folder)),
@@ -230,7 +230,7 @@ def new(
     return exits.OK
 
 
-def _translate(session: Session, file: ReferenceFile, source: str, flags: dict[str, Any]) -> Problem:
+def _translate(session: Session, file: ReferenceFile, source: str, *, flags: dict[str, Any]) -> Problem:
     """Return the problem of a reference, with its translation as the kernel; errors name the source.
 
     Raises:

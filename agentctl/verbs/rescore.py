@@ -94,7 +94,7 @@ def rescore(session: Session, run: str, name: str, most: int) -> None:
     ]  # fmt: skip
     session.emit(
         {"run": run, "objective": name, "kernels": rows, "without": unranked},
-        "\n".join(_format_ranking(run, objective, rows[:most], unranked)),
+        "\n".join(_format_ranking(run, objective, rows[:most], unranked=unranked)),
     )
 
 
@@ -201,7 +201,7 @@ def _read_verdicts(reader: LogReader, run: str) -> Iterable[EvaluationCompleted]
 
 
 def _format_ranking(
-    run: str, objective: Objective, rows: list[dict[str, Any]], unranked: list[str]
+    run: str, objective: Objective, rows: list[dict[str, Any]], *, unranked: list[str]
 ) -> list[str]:
     if not rows:
         return [f"{run} has no correct kernel with a {objective.meaning}"]

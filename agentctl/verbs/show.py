@@ -67,7 +67,7 @@ def show(session: Session, place: str, kernel: str | None, *, want_state: bool, 
     if kernel is not None:
         if mark or want_state:
             raise click.UsageError("give RUN@SEQ, or RUN and a CANDIDATE")
-        _show_kernel(session, place, kernel, what)
+        _show_kernel(session, place, kernel, what=what)
         return
     run_seq = parse_event_number(number)
     if not mark or run_seq is None:
@@ -97,7 +97,7 @@ def show(session: Session, place: str, kernel: str | None, *, want_state: bool, 
 # --- a kernel --------------------------------------------------------------------------------------
 
 
-def _show_kernel(session: Session, run: str, name: str, what: str) -> None:
+def _show_kernel(session: Session, run: str, name: str, *, what: str) -> None:
     with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
         run = str(find_run(reader, run)["run"])
         found = load_candidate(reader, run, name)

@@ -152,11 +152,11 @@ def tail(
         if since is not None:
             wanted = replace(wanted, after=max(wanted.after or 0, find_seq_before(reader, since)))
         position = reader.head.seq if wanted.after is None else wanted.after
-        for item in _initial_matches(out, wanted, reader, lines):
+        for item in _initial_matches(out, wanted, reader, lines=lines):
             out.print_event(item)
             position = max(position, item.seq)
         while follow:
-            position = _print_new(out, wanted, reader, position)
+            position = _print_new(out, wanted, reader, position=position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class _EventPrinter:
 
 
 def _initial_matches(
-    out: _EventPrinter, wanted: EventFilter, reader: LogReader, lines: int | None
+    out: _EventPrinter, wanted: EventFilter, reader: LogReader, *, lines: int | None
 ) -> Iterator[RecordedEvent]:
     """Yield the events to show first; with a pattern, these are the last lines that match it."""
     if out.grep is None:
@@ -245,12 +245,14 @@ def _initial_matches(
         yield from islice(chain(first, found), lines)
         return
     with out.session.progress_bar("searching") as bar:
-        last = _last_matching(out, wanted, reader, DEFAULT_LINES if lines is None else lines, bar)
+        last = _last_matching(
+            out, wanted, reader, lines=DEFAULT_LINES if lines is None else lines, progress=bar
+        )
     yield from last
 
 
 def _last_matching(
-    out: _EventPrinter, wanted: EventFilter, reader: LogReader, lines: int, progress: ProgressCallback
+    out: _EventPrinter, wanted: EventFilter, reader: LogReader, *, lines: int, progress: ProgressCallback
 ) -> list[RecordedEvent]:
     """Return the last events that match, searching back through the whole log if necessary."""
     found: list[RecordedEvent] = []
@@ -263,7 +265,7 @@ def _last_matching(
     return found[-lines:] if lines else []
 
 
-def _print_new(out: _EventPrinter, wanted: EventFilter, reader: LogReader, position: int) -> int:
+def _print_new(out: _EventPrinter, wanted: EventFilter, reader: LogReader, *, position: int) -> int:
     """Print what matches in the page after `position`, or sleep; return the new position."""
     page = wanted.read_page(reader, position)
     for item in filter(out.matches, page):

@@ -93,7 +93,7 @@ def try_kernel(session: Session, kernel: Path | None, host: str | None, **flags:
     }
     name = str(kernel or f"initial kernel of {problem.name}")
     where = answer.where and answer.where.model_dump()
-    text = _format_verdict(name, source, evaluation, shares)
+    text = _format_verdict(name, source, evaluation, shares=shares)
     text += f"\n  host: {where['host']}\n  device: {where['device']}" if where else ""
     session.emit({**evaluation.model_dump(mode="json"), **shares, "where": where}, text)
     return exits.OK if evaluation.is_correct else exits.FAILURE
@@ -184,7 +184,9 @@ async def _report_waiting(doing: str, seconds: float) -> None:
         click.echo(f"{doing}: {waited:g} s, {seconds:g} s at most", err=True)
 
 
-def _format_verdict(name: str, source: str, evaluation: Evaluation, shares: dict[str, float | None]) -> str:
+def _format_verdict(
+    name: str, source: str, evaluation: Evaluation, *, shares: dict[str, float | None]
+) -> str:
     correct, level = evaluation.is_correct, LEVELS[evaluation.level]
     found = f" on {level}" if correct else f", found in the judge's stage {evaluation.stage}"
     lines = [f"{name}: {evaluation.verdict.value}{found}"]

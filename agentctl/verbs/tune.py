@@ -56,13 +56,13 @@ TARGET_KEY, STARTS_KEY = "run.search.target_ms", "run.starts"
 def tune(session: Session, /, workload: Path | None, again: str | None, **flags: Any) -> int:
     """Tune the kernel of a WORKLOAD: a file with the mathematics, its inputs and a target (docs/tune.md)."""
     if again is not None:
-        return _export_again(session, workload, again, flags)
+        return _export_again(session, workload, again, flags=flags)
     if workload is None:
         raise click.UsageError("name a WORKLOAD, or give --export RUN")
     check_output_now(session, flags["output"])
     wanted = effective_from_flags(session, flags)
     started = _load_workload(session.home, workload, wanted.config)
-    wanted = _select_hosts(session, wanted, started.workload.hosts, flags)
+    wanted = _select_hosts(session, wanted, started.workload.hosts, flags=flags)
     root = flags["into"] or Path(started.workload.cache_root)
     wanted, note = _set_target(wanted, started)
     _load_tuner(wanted.config.run.target).check_root(session.home, root)
@@ -90,7 +90,7 @@ def _load_tuner(target: str | None = None) -> Any:
 
 
 def _select_hosts(
-    session: Session, wanted: EffectiveConfig, hosts: Sequence[str], flags: dict[str, Any]
+    session: Session, wanted: EffectiveConfig, hosts: Sequence[str], *, flags: dict[str, Any]
 ) -> EffectiveConfig:
     """Return the configuration with the hosts of the workload, unless you named others.
 
@@ -127,11 +127,13 @@ def _load_workload(home: Path, path: Path, config: Config) -> TuneInput:
     tuner = _load_tuner(config.run.target)
     workload = tuner.load_workload(path, config.run.target)
     if workload.graphs is None:
-        return TuneInput(workload, *_translate_workload(home, path, workload, config))
+        return TuneInput(workload, *_translate_workload(home, path, workload, config=config))
     return TuneInput(workload, tuner.workload_problem(path, workload, config.run.size, config.run.target))
 
 
-def _translate_workload(home: Path, path: Path, workload: Any, config: Config) -> tuple[Problem, str | None]:
+def _translate_workload(
+    home: Path, path: Path, workload: Any, *, config: Config
+) -> tuple[Problem, str | None]:
     """Return the problem of a workload with `f_numpy` alone: its kernel is the translation.
 
     It has a graph for knobs, or the reason why not comes with it.
@@ -191,7 +193,7 @@ def _with_knobs(run: RunConfig, origin: str) -> tuple[RunConfig, str]:
     return run.model_copy(update={"planner": planner}), "tune"
 
 
-def _export_again(session: Session, workload: Path | None, run: str, flags: dict[str, Any]) -> int:
+def _export_again(session: Session, workload: Path | None, run: str, *, flags: dict[str, Any]) -> int:
     """Write a run's files under the given folder, or under the workload's."""
 
     with LogReader.open(session.home) as reader:

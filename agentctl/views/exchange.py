@@ -64,7 +64,7 @@ def load_exchanges(
         key = (plan if role is Role.PLANNER else place).for_role(role)
         if role is Role.EXECUTOR:
             key = executor_key(reader, run, candidate, at=at)
-        found += (_build_exchange(reader, *pair) for pair in _call_attempts(reader, run, key, at))
+        found += (_build_exchange(reader, *pair) for pair in _call_attempts(reader, run, key, at=at))
     return tuple(found)
 
 
@@ -77,7 +77,7 @@ def executor_key(reader: LogReader, run: str, candidate: str, *, at: int | None 
 
 
 def _call_attempts(
-    reader: LogReader, run: str, key: EffectKey, at: int | None
+    reader: LogReader, run: str, key: EffectKey, *, at: int | None
 ) -> Iterator[tuple[RecordedEvent, RecordedEvent | None]]:
     """Yield the attempts of an effect, question by question, each with its outcome if it has one."""
     question = 0

@@ -80,11 +80,11 @@ def load_session(reader: LogReader, run: str, candidate: str, *, at: int | None 
     ended = reader.event_by_key(run, f"{key}#session#end", at)
     end = ended.event if ended is not None and isinstance(ended.event, SessionEnded) else None
     if begun.event.by_agent:
-        turns = tuple(_agent_turns(reader, run, key, at))
+        turns = tuple(_agent_turns(reader, run, key, at=at))
     else:
         asked = load_exchanges(reader, run, key.candidate_id, at=at)
         own = [one for one in asked if one.role == begun.event.role]
-        turns = tuple(_load_turn(reader, run, key, one, at) for one in own)
+        turns = tuple(_load_turn(reader, run, key, exchange=one, at=at) for one in own)
     bought = [turn.exchange for turn in turns if turn.exchange is not None]
     costs = [one.cost_usd for one in bought if one.outcome != "waits"]
     return SessionView(
@@ -107,21 +107,25 @@ def load_session(reader: LogReader, run: str, candidate: str, *, at: int | None 
     )
 
 
-def _load_turn(reader: LogReader, run: str, key: EffectKey, exchange: Exchange, at: int | None) -> TurnView:
+def _load_turn(
+    reader: LogReader, run: str, key: EffectKey, *, exchange: Exchange, at: int | None
+) -> TurnView:
     answered = exchange.outcome == "answered"
-    return TurnView(exchange, tuple(_load_calls(reader, run, key, exchange.question, at)) if answered else ())
+    return TurnView(
+        exchange, tuple(_load_calls(reader, run, key, turn=exchange.question, at=at)) if answered else ()
+    )
 
 
-def _agent_turns(reader: LogReader, run: str, key: EffectKey, at: int | None) -> Iterator[TurnView]:
+def _agent_turns(reader: LogReader, run: str, key: EffectKey, *, at: int | None) -> Iterator[TurnView]:
     """Yield the turns of a coding agent: each is one tool call."""
     turn = 0
-    while calls := tuple(_load_calls(reader, run, key, turn, at)):
+    while calls := tuple(_load_calls(reader, run, key, turn=turn, at=at)):
         yield TurnView(None, calls)
         turn += 1
 
 
 def _load_calls(
-    reader: LogReader, run: str, key: EffectKey, turn: int, at: int | None
+    reader: LogReader, run: str, key: EffectKey, *, turn: int, at: int | None
 ) -> Iterator[ToolCallView]:
     number = 0
     while True:

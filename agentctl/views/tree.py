@@ -87,7 +87,11 @@ def candidate_tree(reader: LogReader, run: str) -> CandidateTree:
         below.setdefault(row["parent"] if row["parent"] in known else None, []).append(row)
     beam = {entry.candidate.id for entry in state.beam}
     return CandidateTree(
-        run, tuple(_candidate_node(row, depth, state, beam, reverted) for row, depth in _walk_rows(below))
+        run,
+        tuple(
+            _candidate_node(row, depth, state, beam=beam, reverted=reverted)
+            for row, depth in _walk_rows(below)
+        ),
     )
 
 
@@ -106,7 +110,7 @@ def _walk_rows(below: Mapping[str | None, list[dict[str, Any]]]) -> Iterator[tup
 
 
 def _candidate_node(
-    row: dict[str, Any], depth: int, state: RunState, beam: Iterable[str], reverted: Iterable[str]
+    row: dict[str, Any], depth: int, state: RunState, *, beam: Iterable[str], reverted: Iterable[str]
 ) -> CandidateNode:
     name = str(row["candidate"])
     first = name == INITIAL_KEY.candidate_id

@@ -56,7 +56,7 @@ def find_conflicts(program: Program, accesses: PartyAccesses, seen: set[int]) ->
         site = int(program.tensor_sites[program.cells.tensor[accesses.cells[group[0]]]])
         if site in seen:
             continue
-        found = _find_conflict(program, accesses, group, boxes[group])
+        found = _find_conflict(program, accesses, group, boxes=boxes[group])
         if found is not None:
             seen.add(site)
             yield found
@@ -79,7 +79,7 @@ def _group_accesses(program: Program, accesses: PartyAccesses) -> Iterator[Ints]
 
 
 def _find_conflict(
-    program: Program, accesses: PartyAccesses, group: Ints, boxes: Ints
+    program: Program, accesses: PartyAccesses, group: Ints, *, boxes: Ints
 ) -> AccessConflict | None:
     parties = accesses.parties[group]
     if _only_updates(program, accesses, group):

@@ -74,7 +74,7 @@ def _spread_places(places: Bools, item: Operand) -> Bools:
     return np.broadcast_to(places.reshape([*shape[:-1], 1]), shape)
 
 
-def _covered_places(bits: Bools, offset: int, item: Operand, elements: int) -> Bools:
+def _covered_places(bits: Bools, offset: int, item: Operand, *, elements: int) -> Bools:
     """Which positions [P, F] of an access have all their bits set; the access may be one of bytes."""
     view = _access_bits(bits, offset, item)
     return view.reshape(elements, -1).all(axis=1).reshape(item.partitions, -1)
@@ -164,7 +164,7 @@ class _CoverageWalk:
         touched, unit = self._covered_access(index, tensor)
         if cover.covers(offset * unit, index, touched):
             return None
-        return ~_covered_places(cover.bits, offset * unit, touched, item.elements)
+        return ~_covered_places(cover.bits, offset * unit, touched, elements=item.elements)
 
     def _record_write(
         self, number: int, index: int, tensor: int, offset: int, lost: dict[int, Bools]

@@ -152,10 +152,10 @@ def find_overflows(program: Program, target: Target) -> Iterator[Violation]:
     """Yield the on-chip memories, core by core, that hold too little for all tiles placed by the compiler."""
     for name in memory.MEMORIES:
         for core in np.unique(program.tensor_cores).tolist():
-            yield from _check_memory(program, target, name, core)
+            yield from _check_memory(program, target, name, core=core)
 
 
-def _check_memory(program: Program, target: Target, name: str, core: int) -> Iterator[Violation]:
+def _check_memory(program: Program, target: Target, name: str, *, core: int) -> Iterator[Violation]:
     """Check the peak of a core's SBUF (bytes per partition) or PSUM (banks) over program-order lifetimes."""
     chosen = np.array([site.buffer == name and site.address is None for site in program.sites], dtype=bool)
     life = memory.tensor_lifetimes(program)
@@ -177,7 +177,9 @@ def _check_memory(program: Program, target: Target, name: str, core: int) -> Ite
         peak = int(np.argmax(profile))
         live = tensors[(first <= peak) & (last >= peak)]
         line = int(program.lines[over[0]])
-        yield _capacity_violation(name, limit, int(profile[peak]), line, _memory_shares(program, live, sizes))
+        yield _capacity_violation(
+            name, limit, int(profile[peak]), line=line, shares=_memory_shares(program, live, sizes)
+        )
 
 
 def _memory_shares(program: Program, live: Ints, sizes: Ints) -> list[tuple[int, int, Site]]:
@@ -191,7 +193,7 @@ def _memory_shares(program: Program, live: Ints, sizes: Ints) -> list[tuple[int,
 
 
 def _capacity_violation(
-    memory_name: str, limit: int, value: int, line: int, shares: list[tuple[int, int, Site]]
+    memory_name: str, limit: int, value: int, *, line: int, shares: list[tuple[int, int, Site]]
 ) -> Violation:
     unit = "bytes per partition" if memory_name == "sbuf" else "banks"
     parts = [f"{site.name} (line {site.line}) {count} x {total // count}" for total, count, site in shares]

@@ -56,9 +56,9 @@ def _overwritten_fills(program: Program) -> Iterator[Violation]:
             if site not in seen:
                 seen.add(site)
                 yield _warning(
-                    program, first, tensor, "psum_fill_overwritten",
-                    "a memset fills {name} before products: the first one overwrites it, and to accumulate "
-                    "onto it is undefined", "leave the memset out",
+                    program, first, tensor, code="psum_fill_overwritten",
+                    text="a memset fills {name} before products: the first one overwrites it, and to "
+                    "accumulate onto it is undefined", hint="leave the memset out",
                 )  # fmt: skip
 
 
@@ -109,11 +109,11 @@ def _form_warnings(program: Program, target: Target) -> Iterator[Violation]:
                 key = code, int(program.tensor_sites[tensor])
                 if key not in seen:
                     seen.add(key)
-                    yield _warning(program, number, tensor, code, text, hint)
+                    yield _warning(program, number, tensor, code=code, text=text, hint=hint)
 
 
-def _warning(  # noqa: PLR0917  the parts of one sentence
-    program: Program, number: int, tensor: int, code: str, text: str, hint: str
+def _warning(
+    program: Program, number: int, tensor: int, *, code: str, text: str, hint: str
 ) -> Violation:
     name = program.site(tensor).name
     return Violation(code, text.format(name=name), name, 0, 0, int(program.lines[number]), hint)

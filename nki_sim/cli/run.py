@@ -76,7 +76,7 @@ def _run_kernel(options: argparse.Namespace, report: Report) -> int:
     report["inputs"] = inputs.source
     if options.eager:
         for seed in seeds:
-            _run_seed_eagerly(options, inputs, seed, report)
+            _run_seed_eagerly(options, inputs, seed, report=report)
         return _decide_status(inputs, report)
     arguments, first = inputs.trace_arguments(seeds[0])
     program = trace_kernel(options, report, arguments)
@@ -84,21 +84,23 @@ def _run_kernel(options: argparse.Namespace, report: Report) -> int:
         return 1
     del arguments
     for seed in seeds:
-        _run_seed(program, inputs, SeedRun(seed, first, parts), report)
+        _run_seed(program, inputs, SeedRun(seed, first, parts), report=report)
         first = None
     status = _decide_status(inputs, report)
     _predict_counters(program, report)
     return status
 
 
-def _run_seed(program: Program, inputs: KernelInputs, one: SeedRun, report: Report) -> None:
+def _run_seed(program: Program, inputs: KernelInputs, one: SeedRun, *, report: Report) -> None:
     drawn = one.drawn or inputs.draw(one.seed)
     with time_part(report, "run"), report_progress(f"running seed {one.seed}"):
         outputs = numerics.run(program, arrays_for_program(program, drawn, one.seed), only=one.parts)
     _compare_outputs(inputs, one, drawn, outputs, report)
 
 
-def _run_seed_eagerly(options: argparse.Namespace, inputs: KernelInputs, seed: int, report: Report) -> None:
+def _run_seed_eagerly(
+    options: argparse.Namespace, inputs: KernelInputs, seed: int, *, report: Report
+) -> None:
     """Compute while the kernel's Python runs, so that it can print values."""
     from nki_sim.frontend.eager import run_eagerly
 

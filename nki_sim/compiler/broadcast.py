@@ -114,10 +114,10 @@ class _BroadcastMaker:
 
     def _product_and_copy(self, dst: Operand, src: Operand, count: int) -> tuple[int, int]:
         """The product that fills `count` columns of a bank, and the copy from there."""
-        psum = _chip_operand("dst", "psum", "float32", (self._rows, count), self._most)
-        column = _chip_operand("stationary", "sbuf", src.dtype, (1, self._rows), self._rows)
+        psum = _chip_operand("dst", "psum", "float32", shape=(self._rows, count), row=self._most)
+        column = _chip_operand("stationary", "sbuf", src.dtype, shape=(1, self._rows), row=self._rows)
         row = replace(src, role="moving", dims=((src.row, 1), (1, count)))
-        to = _chip_operand("dst", "sbuf", dst.dtype, (self._rows, count), dst.row)
+        to = _chip_operand("dst", "sbuf", dst.dtype, shape=(self._rows, count), row=dst.row)
         return (
             self._draft.add_form(Form("nc_matmul", "tensor", (psum, column, row), _FLAGS)),
             self._draft.add_form(Form("tensor_copy", "scalar", (to, replace(psum, role="src")), ())),
@@ -125,11 +125,11 @@ class _BroadcastMaker:
 
     def _fill_ones(self, dtype: str, source: int) -> DraftStep:
         ones = self._draft.add_tensor(Site("ones", (1, self._rows), dtype, "sbuf", 0))
-        operand = _chip_operand("dst", "sbuf", dtype, (1, self._rows), self._rows)
+        operand = _chip_operand("dst", "sbuf", dtype, shape=(1, self._rows), row=self._rows)
         form = self._draft.add_form(Form("memset", "vector", (operand,), (("value", 1.0),)))
         return DraftStep(form, (ones,), (0,), source)
 
 
-def _chip_operand(role: str, buffer: str, dtype: str, shape: tuple[int, int], row: int) -> Operand:
+def _chip_operand(role: str, buffer: str, dtype: str, *, shape: tuple[int, int], row: int) -> Operand:
     """The first (rows, columns) of an on-chip tile whose rows have `row` elements."""
     return Operand(role, ((row, shape[0]), (1, shape[1])), dtype, buffer, row, 0)

@@ -30,13 +30,13 @@ def keep_loads(draft: ProgramDraft, target: Target, twins: Mapping[int, int]) ->
     """Merge loaded tiles with the earlier tiles that they equal, declaration by declaration."""
     kept: dict[int, int] = {}
     for used in _tile_spans(draft):
-        kept |= _find_kept_tiles(draft, target, used, twins)
+        kept |= _find_kept_tiles(draft, target, used, twins=twins)
     if kept:
         merge_tiles(draft, kept)
 
 
 def _find_kept_tiles(
-    draft: ProgramDraft, target: Target, used: Mapping[int, TileSpan], twins: Mapping[int, int]
+    draft: ProgramDraft, target: Target, used: Mapping[int, TileSpan], *, twins: Mapping[int, int]
 ) -> dict[int, int]:
     """The tiles of one core that need not be loaded again, while there is room for those that stay longer."""
     by_site: dict[int, dict[int, TileSpan]] = defaultdict(dict)

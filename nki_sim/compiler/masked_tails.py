@@ -31,7 +31,7 @@ def widen_products(draft: ProgramDraft) -> None:
     read = _read_columns(draft, narrow)
     for number in narrow.tolist():
         width = int(full[lines[number]])
-        if _has_room(draft, number, width) and _is_unread(draft, number, width, read):
+        if _has_room(draft, number, width) and _is_unread(draft, number, width, read=read):
             forms[number] = draft.add_form(_widen_form(draft.forms[int(forms[number])], width))
     draft.replace_forms(forms)
 
@@ -69,7 +69,9 @@ def _read_columns(draft: ProgramDraft, numbers: Ints) -> dict[int, set[tuple[int
     return found
 
 
-def _is_unread(draft: ProgramDraft, number: int, width: int, read: dict[int, set[tuple[int, int]]]) -> bool:
+def _is_unread(
+    draft: ProgramDraft, number: int, width: int, *, read: dict[int, set[tuple[int, int]]]
+) -> bool:
     """Whether nothing reads the extra columns that the product would write."""
     cell = int(draft.cells.first[number])
     dst = draft.forms[int(draft.form_ids[number])]["dst"]

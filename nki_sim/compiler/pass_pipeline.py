@@ -85,7 +85,7 @@ def _peak_bytes(draft: ProgramDraft, target: Target, core: int) -> int:
 
 def _move_tiles(draft: ProgramDraft, target: Target, walks: list[_CoreResidency]) -> None:
     """Add the traffic of tiles that leave SBUF and come back."""
-    insert_spills(draft, [(tiles, _pass_arrays(draft, target, tiles, moves)) for tiles, moves in walks])
+    insert_spills(draft, [(tiles, _pass_arrays(draft, target, tiles, moves=moves)) for tiles, moves in walks])
     narrow_reloads(draft)
 
 
@@ -120,7 +120,7 @@ def _stream_arrays(draft: ProgramDraft, target: Target) -> list[_CoreResidency]:
         stream_loads(draft, tensors)
 
 
-def _pass_arrays(draft: ProgramDraft, target: Target, tiles: SbufTiles, moves: list[int]) -> list[int]:
+def _pass_arrays(draft: ProgramDraft, target: Target, tiles: SbufTiles, *, moves: list[int]) -> list[int]:
     """Evictions and reloads if computed arrays that do not stay whole pass through SBUF."""
     passing: set[int] = set()
     while True:

@@ -120,7 +120,7 @@ class _ElementDemands:
                 found = np.arange(program.site(tensor).size)
             else:
                 found = int(cells.offset[other]) + _flat_elements(
-                    item, _operand_reach(form, out, places, item)
+                    item, _operand_reach(form, out, places, item=item)
                 )
             self._demand_elements(tensor, self._flow.sources(other), found)
 
@@ -251,6 +251,6 @@ _REACH_RULES: dict[str, Reach] = {
 }  # fmt: skip
 
 
-def _operand_reach(form: Form, out: Operand, places: Ints, item: Operand) -> Ints:
+def _operand_reach(form: Form, out: Operand, places: Ints, *, item: Operand) -> Ints:
     rule = _REACH_RULES.get(form.op, _reach_everything)
     return rule(form, out, places, item)

@@ -136,7 +136,7 @@ def find_overlaps(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
         for group in _split_bands(boxes, rows, axis=2):
             compared += len(group) ** 2
             pairs += (
-                _compare_group(boxes, group, near, inside, MAX_PAIRS - pairs)
+                _compare_group(boxes, group, near, inside=inside, most=MAX_PAIRS - pairs)
                 if compared <= MAX_COMPARED
                 else 0
             )
@@ -172,7 +172,7 @@ def _split_bands(boxes: Ints, chosen: Ints, *, axis: int) -> list[Ints]:
 
 
 def _compare_group(
-    boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[int]], most: int
+    boxes: Ints, group: Ints, near: list[list[int]], *, inside: list[list[int]], most: int
 ) -> int:
     """Fill in the boxes of a group; return the number of overlapping pairs, stopping beyond `most`."""
     if len(group) == 1:

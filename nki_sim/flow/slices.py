@@ -31,7 +31,9 @@ def slice_backward(program: Program, wanted: Mapping[int, Sequence[ElementBox]])
         InputError: there is no such output, or a box is not inside it.
     """
     traced = trace_data_flow(program)
-    cells = [cell for at, boxes in wanted.items() for cell in _final_writers(program, traced, at, boxes)]
+    cells = [
+        cell for at, boxes in wanted.items() for cell in _final_writers(program, traced, at, boxes=boxes)
+    ]
     return select_instructions(program, needed_instructions(program, traced, cells))
 
 
@@ -50,7 +52,7 @@ def select_instructions(program: Program, chosen: Bools) -> Program:
     )
 
 
-def _final_writers(program: Program, traced: DataFlow, at: int, boxes: Sequence[ElementBox]) -> list[int]:
+def _final_writers(program: Program, traced: DataFlow, at: int, *, boxes: Sequence[ElementBox]) -> list[int]:
     """The writes of which some element is in the boxes at the end."""
     if not 0 <= at < len(program.outputs):
         raise InputError(f"{program.kernel} has {len(program.outputs)} outputs, there is no number {at}")

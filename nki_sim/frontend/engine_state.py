@@ -36,12 +36,12 @@ class EngineStates:
         if state is None:
             _refuse_idle(operator, given)
             layout = LAYOUTS[argument.name]
-            state = self._declare(_state_site(argument, layout, engine, line), layout.initial)
+            state = self._declare(_state_site(argument, layout, engine, line=line), layout.initial)
             self._found[argument.name, engine, core] = state
         return state if argument.all_lanes else _lane_rows(operator, state, given)
 
 
-def _state_site(argument: Argument, layout: StateLayout, engine: str, line: int) -> Site:
+def _state_site(argument: Argument, layout: StateLayout, engine: str, *, line: int) -> Site:
     name = f"{argument.name} of the {engine} engine"
     return Site(name, (LANES, layout.width), layout.dtype, "register", line)
 

@@ -225,7 +225,7 @@ def _extents_of(element_shape: Shape, tile_shape: Shape, block_shape: Shape) -> 
     )
 
 
-def _make_grid(source: Any, tile_shape: Any, block_shape: Any, kind: type[Any]) -> Any:
+def _make_grid(source: Any, tile_shape: Any, block_shape: Any, *, kind: type[Any]) -> Any:
     if isinstance(source, NkiGrid):
         wanted = source.tile_shape if tile_shape is None else _check_shape("tile_shape", tile_shape)
         blocks_of = (1,) * len(wanted) if block_shape is None else block_shape
@@ -247,13 +247,13 @@ def _make_grid(source: Any, tile_shape: Any, block_shape: Any, kind: type[Any]) 
 
 def tiles(source: Any, *, tile_shape: Shape | None = None) -> NkiTileGrid:
     """Return a tensor, or the inside of a grid's selection, as a grid of tiles."""
-    found: NkiTileGrid = _make_grid(source, tile_shape, None, NkiTileGrid)
+    found: NkiTileGrid = _make_grid(source, tile_shape, None, kind=NkiTileGrid)
     return found
 
 
 def blocks(source: Any, *, tile_shape: Shape | None = None, block_shape: Shape) -> NkiBlockGrid:
     """Return a tensor, or the inside of a grid's selection, as a grid of blocks of tiles."""
-    found: NkiBlockGrid = _make_grid(source, tile_shape, block_shape, NkiBlockGrid)
+    found: NkiBlockGrid = _make_grid(source, tile_shape, block_shape, kind=NkiBlockGrid)
     return found
 
 

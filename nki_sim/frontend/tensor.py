@@ -272,7 +272,7 @@ class Tensor(View):
         if vector_offset is not None:
             # Each position has an index instead of a step.
             pattern = [(0, count) if at == 0 else (step, count) for at, (step, count) in enumerate(pattern)]
-        dims = _check_pattern(self, storage, pattern, first)
+        dims = _check_pattern(self, storage, pattern, first=first)
         if scalar_offset is None and vector_offset is None:
             return type(self)(storage, first, dims)
         if scalar_offset is not None and vector_offset is not None:
@@ -294,7 +294,7 @@ class Tensor(View):
         source = to_index_operand(scalar_offset)
         if isinstance(source, int):
             first += source * step
-            return type(self)(storage, first, _check_pattern(self, storage, dims, first))
+            return type(self)(storage, first, _check_pattern(self, storage, dims, first=first))
         return type(self)(storage, first, dims).with_lookup(self._make_lookup(source, axis, step))
 
     def _to_integer(self, value: Any, what: str) -> int:
@@ -338,7 +338,7 @@ class Tensor(View):
         )  # fmt: skip
 
 
-def _check_pattern(view: View, storage: Storage, pattern: Any, first: int) -> Dims:
+def _check_pattern(view: View, storage: Storage, pattern: Any, *, first: int) -> Dims:
     """Check a raw pattern, starting at an element, against the storage."""
     try:
         dims = tuple([(to_int(step), to_int(count)) for step, count in pattern])
@@ -357,10 +357,10 @@ def _check_pattern(view: View, storage: Storage, pattern: Any, first: int) -> Di
             "tensor_access_out_of_bound", f"pattern {pattern} from {first} reaches from element {low} to "
             f"{last} of {view.name}, which has {storage.size}",
         )  # fmt: skip
-    return _check_partitions(view, storage, first, dims) if storage.on_chip else dims
+    return _check_partitions(view, storage, first, dims=dims) if storage.on_chip else dims
 
 
-def _check_partitions(view: View, storage: Storage, first: int, dims: Dims) -> Dims:
+def _check_partitions(view: View, storage: Storage, first: int, *, dims: Dims) -> Dims:
     """Check a pattern on chip: its first pair walks the partitions, the others stay inside one."""
     step, count = dims[0]
     row = storage.row

@@ -235,7 +235,7 @@ class Program:
             arrays["nodes"], arrays["node_parents"], arrays["node_loops"], arrays["node_indices"]
         )
         sites = tuple(decode_site(item) for item in _header_list(header, "sites"))
-        constants = _decode_constants(header, sites, arrays["tensor_sites"], columns["constants"])
+        constants = _decode_constants(header, sites, arrays["tensor_sites"], data=columns["constants"])
         program = cls(
             target=decode_text_field(header, "target"),
             dialect=decode_text_field(header, "dialect"),
@@ -273,7 +273,7 @@ def _header_ids(header: dict[str, Any], name: str) -> tuple[int, ...]:
 
 
 def _decode_constants(
-    header: dict[str, Any], sites: tuple[Site, ...], tensor_sites: Ints, data: memoryview
+    header: dict[str, Any], sites: tuple[Site, ...], tensor_sites: Ints, *, data: memoryview
 ) -> dict[int, bytes]:
     """The bytes of each constant tensor, which are stored one after another in `data`."""
     found: dict[int, bytes] = {}

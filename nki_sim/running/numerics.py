@@ -72,11 +72,11 @@ def run(
     for tracked in stages:
         machine = Machine(program.site)
         _place_inputs(program, machine, inputs)
-        _fill_undefined(program, machine, only or {}, tracked)
+        _fill_undefined(program, machine, only or {}, tracked=tracked)
         for tensor in sorted(tracked):
             machine.track_writes(tensor)
         try:
-            _execute_program(program, machine, tracked, allowance)
+            _execute_program(program, machine, tracked, allowance=allowance)
             break
         except MemoryError as error:
             raise LimitError("limit_memory", "the program needs more memory than there is") from error
@@ -89,13 +89,13 @@ def run(
 
 
 def _execute_program(
-    program: Program, machine: Machine, tracked: frozenset[int], allowance: WorkAllowance
+    program: Program, machine: Machine, tracked: frozenset[int], *, allowance: WorkAllowance
 ) -> None:
     with np.errstate(all="ignore"):
         if program.loop_partners:
             actions = [prepare_form(form, program.target) for form in program.forms]
             runner = ProgramInterpreter(machine, actions, allowance)
-            _run_interpreted(program, machine, runner, actions)
+            _run_interpreted(program, machine, runner, actions=actions)
         else:
             _run_plan(program, machine, _cached_plan(program, tracked))
 
@@ -150,6 +150,7 @@ def _fill_undefined(
     program: Program,
     machine: Machine,
     only: Mapping[int, Sequence[slices.ElementBox]],
+    *,
     tracked: frozenset[int],
 ) -> None:
     """Mark the wanted parts of outputs as undefined; leave their other elements uninitialised."""
@@ -190,7 +191,7 @@ def instruction_columns(program: Program) -> InstructionColumns:
 
 
 def _run_interpreted(
-    program: Program, machine: Machine, runner: ProgramInterpreter, actions: Sequence[PreparedForm]
+    program: Program, machine: Machine, runner: ProgramInterpreter, *, actions: Sequence[PreparedForm]
 ) -> None:  # fmt: skip
     """Run everything in order; pause after writes that two cores must make alike, all outside loops."""
     table, cells, pairs = instruction_columns(program), program.cells, find_agreeing_writes(program)
@@ -203,7 +204,7 @@ def _run_interpreted(
         view = actions[table.forms[number]].views[cell - table.first[number]]
         held[number] = machine.operand_array(table.tensors[cell], table.offsets[cell], view).copy()
         try:
-            _compare_writes(program.site(int(cells.tensor[cell])).name, held, number, other)
+            _compare_writes(program.site(int(cells.tensor[cell])).name, held, number, other=other)
         except KernelError as error:
             raise locate_error(error, table.lines[number]) from error
     runner.run(table, begin, len(program), program.loop_partners)
@@ -228,7 +229,7 @@ def _run_plan(program: Program, machine: Machine, todo: ExecutionPlan) -> None:
                 if number in todo.agreeing:
                     cell, other = todo.agreeing[number]
                     held[number] = machine.operand_array(tensors[cell], offsets[cell], views[cell]).copy()
-                    _compare_writes(program.site(tensors[cell]).name, held, number, other)
+                    _compare_writes(program.site(tensors[cell]).name, held, number, other=other)
             except KernelError as error:
                 raise locate_error(error, lines[number]) from error
         elif step.product.result is not None:
@@ -242,7 +243,7 @@ def _run_plan(program: Program, machine: Machine, todo: ExecutionPlan) -> None:
         machine.release_tensors(step.dead)
 
 
-def _compare_writes(name: str, held: dict[int, Array], one: int, other: int) -> None:
+def _compare_writes(name: str, held: dict[int, Array], one: int, *, other: int) -> None:
     """Raise unless two cores that write one place without an order write the same values."""
     if other in held and held.pop(other).tobytes() != held.pop(one).tobytes():
         raise RuleError(

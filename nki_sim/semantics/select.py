@@ -57,7 +57,7 @@ def _iota(views: Views, values: Values) -> None:
     store(views["dst"], _affine_values(views["dst"], values))
 
 
-def _store_selected(dst: Array, mask: Array, on_true: Array, on_false: Any) -> None:
+def _store_selected(dst: Array, mask: Array, on_true: Array, *, on_false: Any) -> None:
     """Store `on_true` where the mask holds, else `on_false`; elements of unchanged type keep their bits."""
     result = np.where(mask, convert_like(on_true, dst), convert_like(on_false, dst))
     np.copyto(dst, result.reshape(dst.shape))
@@ -66,7 +66,7 @@ def _store_selected(dst: Array, mask: Array, on_true: Array, on_false: Any) -> N
 def _affine_select(views: Views, values: Values) -> None:
     mask = BINARY[str(values["cmp_op"])](_affine_values(views["dst"], values), 0)
     _store_selected(
-        views["dst"], mask, flatten_free(views["on_true_tile"]), as_float(values["on_false_value"])
+        views["dst"], mask, flatten_free(views["on_true_tile"]), on_false=as_float(values["on_false_value"])
     )
 
 
@@ -102,7 +102,7 @@ def _tensor_copy_predicated(views: Views, values: Values) -> None:
         dst,
         _predicate_holds(views, values),
         np.broadcast_to(convert_like(value, dst), flatten_free(dst).shape),
-        flatten_free(dst),
+        on_false=flatten_free(dst),
     )
 
 

@@ -112,7 +112,7 @@ def _metadata_event(kind: str, core: int, track: int, **args: Any) -> ChromeEven
 
 
 def _complete_event(
-    name: str, track: TrackId, begin_ns: float, end_ns: float, args: ChromeEvent
+    name: str, track: TrackId, begin_ns: float, *, end_ns: float, args: ChromeEvent
 ) -> ChromeEvent:
     begin, (core, number) = round(begin_ns / 1e3, 6), track
     return {
@@ -139,8 +139,10 @@ def _instruction_events(forecast: Forecast, lanes: list[int]) -> Iterator[Chrome
             args["waited_for"] = f"{WAITS[cause[number]]}: {describe.summary_text(blocker[number])}"
         track = (core, _track_number(queue, lane))
         if begin < start:
-            yield _complete_event("load of a function table", track, begin, start, {"for": number})
-        yield _complete_event(describe.op_name(number), track, start, end, args)
+            yield _complete_event(
+                "load of a function table", track, begin, end_ns=start, args={"for": number}
+            )
+        yield _complete_event(describe.op_name(number), track, start, end_ns=end, args=args)
 
 
 def _descriptor_events(forecast: Forecast) -> Iterator[ChromeEvent]:
@@ -151,7 +153,7 @@ def _descriptor_events(forecast: Forecast) -> Iterator[ChromeEvent]:
         args = {"for": number, "source": describe.source_line(number)}
         track = (int(timeline.core[number]), _track_number(_GPSIMD, 0))
         yield _complete_event(
-            "descriptors", track, begin, begin + float(timeline.descriptor_ns[number]), args
+            "descriptors", track, begin, end_ns=begin + float(timeline.descriptor_ns[number]), args=args
         )
 
 
@@ -201,11 +203,11 @@ def _path_events(forecast: Forecast) -> Iterator[ChromeEvent]:
         run = run_start_ns(timeline, step)
         if run > step.begin_ns:
             waited = {**about, "before": describe.op_name(step.number)}
-            yield _complete_event("latency", track, step.begin_ns, run, waited)
+            yield _complete_event("latency", track, step.begin_ns, end_ns=run, args=waited)
         if step.end_ns > run:
-            yield _complete_event(describe.op_name(step.number), track, run, step.end_ns, about)
+            yield _complete_event(describe.op_name(step.number), track, run, end_ns=step.end_ns, args=about)
     end = forecast.latency_ms * 1e6
-    yield _complete_event("kernel overhead", track, end - timeline.kernel_overhead_ns, end, {})
+    yield _complete_event("kernel overhead", track, end - timeline.kernel_overhead_ns, end_ns=end, args={})
 
 
 def _memory_events(forecast: Forecast) -> Iterator[ChromeEvent]:

@@ -66,7 +66,7 @@ def profile_counters(forecast: Forecast, convention: ConventionName = "explorer"
         **count_spills(forecast.compiled, rules),
         **_flop_counters(program, target, rules),
         **_tensor_sizes(program),
-        **_dma_counters(program, timeline, target, rules),
+        **_dma_counters(program, timeline, target, rules=rules),
         **_engine_counters(program, timeline, rules),
     }
     found |= _rate_counters(found, target, rules.percent)
@@ -126,7 +126,7 @@ def _tensor_sizes(program: Program) -> Counters:
 
 
 def _dma_counters(
-    program: Program, timeline: Timeline, target: Target, rules: CountingConvention
+    program: Program, timeline: Timeline, target: Target, *, rules: CountingConvention
 ) -> Counters:
     moves = [form.engine == "dma" and bool(form.operands) for form in program.forms]
     sizes = np.array(
@@ -147,7 +147,7 @@ def _dma_counters(
         "dma_packet_time": float(packets.sum()) / 1e9,
         "dma_active_time": active_s,
         "dma_active_cycles": round(active_s * target.sync_clock_ghz * 1e9),
-        **_descriptor_counters(program, timeline, target, sizes, rules.percent),
+        **_descriptor_counters(program, timeline, target, sizes=sizes, percent=rules.percent),
     }
 
 
@@ -165,7 +165,7 @@ def _descriptor_maker(form: Form, target: Target) -> str:
 
 
 def _descriptor_counters(
-    program: Program, timeline: Timeline, target: Target, sizes: Ints, percent: float
+    program: Program, timeline: Timeline, target: Target, *, sizes: Ints, percent: float
 ) -> Counters:
     makers = np.array([_descriptor_maker(form, target) for form in program.forms])[program.form_ids]
     found: Counters = {}

@@ -167,7 +167,7 @@ def explain_difference(
     latency = max(sum(part.a_ms for part in path), sum(part.b_ms for part in path))
     gained = sum(max(0.0, sign * (part.a_ms - part.b_ms)) for part in path)
     said = [
-        _describe_gain(part, sign, latency, instructions)
+        _describe_gain(part, sign, latency, instructions=instructions)
         for part in path
         if sign * (part.a_ms - part.b_ms) > _REASON_RATIO * gained
     ]
@@ -178,7 +178,7 @@ def explain_difference(
     return said
 
 
-def _describe_gain(part: PathChange, sign: float, latency: float, instructions: list[FigureChange]) -> str:
+def _describe_gain(part: PathChange, sign: float, latency: float, *, instructions: list[FigureChange]) -> str:
     """Describe where critical-path time goes away, what else shrinks, and which instructions changed."""
     less = _describe_times(FigureChange("", part.a_ms, part.b_ms), sign, latency)
     if part.busy is None:

@@ -68,7 +68,7 @@ def measure_occupancy(program: Program, timeline: Timeline, target: Target) -> l
         for core in np.unique(timeline.core).tolist():
             tensors = np.flatnonzero(mine & (program.tensor_cores == core))
             lives = _TensorLives(memory, core, tensors, begin[tensors], end[tensors])
-            found.append(_memory_use(program, lives, span_ns(timeline), target))
+            found.append(_memory_use(program, lives, span_ns(timeline), target=target))
     return found
 
 
@@ -81,7 +81,7 @@ def _usage_spans(program: Program, timeline: Timeline) -> tuple[Floats, Floats]:
     return begin, end
 
 
-def _memory_use(program: Program, lives: _TensorLives, span: float, target: Target) -> MemoryOccupancy:
+def _memory_use(program: Program, lives: _TensorLives, span: float, *, target: Target) -> MemoryOccupancy:
     at_ns, used = _use_series(program, lives, target)
     lasts = np.diff(np.append(at_ns, max(span, at_ns[-1])))
     peak = int(np.argmax(used))
@@ -113,7 +113,7 @@ def _use_series(program: Program, lives: _TensorLives, target: Target) -> tuple[
     order = np.lexsort((change, at))
     at, used = at[order], np.cumsum(change[order])
     if placed.any():
-        used = used + _placed_use(program, lives, placed, at, target)
+        used = used + _placed_use(program, lives, placed, at=at, target=target)
     last_of_time = np.append(np.diff(at) > 0.0, True)
     at, used = at[last_of_time], used[last_of_time]
     changed = np.append(True, np.diff(used) != 0)
@@ -121,7 +121,7 @@ def _use_series(program: Program, lives: _TensorLives, target: Target) -> tuple[
 
 
 def _placed_use(
-    program: Program, lives: _TensorLives, placed: np.ndarray, at: Floats, target: Target
+    program: Program, lives: _TensorLives, placed: np.ndarray, *, at: Floats, target: Target
 ) -> Ints:
     """At each time, the bytes or banks that placed tiles cover."""
     tensors, begin, end = lives.tensors[placed], lives.begin_ns[placed], lives.end_ns[placed]

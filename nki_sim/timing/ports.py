@@ -79,7 +79,7 @@ def find_held_ports(program: Program, target: Target, costs: list[Cost]) -> Held
     """Return the contended ports that each instruction holds."""
     table = (*PORTS[min(target.generation, max(PORTS))], DESCRIPTORS)
     kinds = [_form_ports(table, form, cost) for form, cost in zip(program.forms, costs, strict=True)]
-    contended = {port for port in table if _count_engines(port, program, kinds, costs) > 1}
+    contended = {port for port in table if _count_engines(port, program, kinds, costs=costs) > 1}
     kinds = [tuple(port for port in found if port in contended) for found in kinds]
     if not contended:
         return HeldPorts([()] * len(program), 0)
@@ -104,7 +104,7 @@ def _port_instances(
         form_id = place[0]
         key = (*place, *tensors[first[number] : first[number + 1]]) if by_bank[form_id] else place
         if key not in known:
-            known[key] = tuple(_instance_keys(kinds[form_id], program, target, key))
+            known[key] = tuple(_instance_keys(kinds[form_id], program, target, place=key))
         found.append(known[key])
     return found
 
@@ -115,7 +115,7 @@ def _form_ports(table: tuple[MemoryPort, ...], form: Form, cost: Cost) -> tuple[
 
 
 def _count_engines(
-    port: MemoryPort, program: Program, kinds: list[tuple[MemoryPort, ...]], costs: list[Cost]
+    port: MemoryPort, program: Program, kinds: list[tuple[MemoryPort, ...]], *, costs: list[Cost]
 ) -> int:
     """How many engines of a program hold a port."""
     forms = zip(program.forms, kinds, strict=True)
@@ -123,20 +123,20 @@ def _count_engines(
 
 
 def _instance_keys(
-    ports: tuple[MemoryPort, ...], program: Program, target: Target, place: tuple[int, ...]
+    ports: tuple[MemoryPort, ...], program: Program, target: Target, *, place: tuple[int, ...]
 ) -> Iterator[Hashable]:
     form_id, core, *tensors = place
     for port in ports:
         if port.per_bank:
             yield from _bank_keys(
-                program.forms[form_id], core, list(map(program.site, tensors)), tensors, target
+                program.forms[form_id], core, list(map(program.site, tensors)), tensors=tensors, target=target
             )
         else:
             yield port.name, core
 
 
 def _bank_keys(
-    form: Form, core: int, sites: list[Site], tensors: list[int], target: Target
+    form: Form, core: int, sites: list[Site], *, tensors: list[int], target: Target
 ) -> Iterator[Hashable]:
     """The banks that an instruction touches: banks of its core for placed tiles, else banks of the tile.
 

@@ -37,8 +37,8 @@ def remove_stale_files(place: Workdir) -> int:
         for path in place.trash.iterdir():
             if _age_seconds(path) > _DAY_S:
                 remove_path(path)
-        gone = _remove_oldest(place, place.jobs, JOBS_S, JOBS_BYTES)
-        gone += _remove_oldest(place, place.store, STORE_S, STORE_BYTES)
+        gone = _remove_oldest(place, place.jobs, JOBS_S, most_bytes=JOBS_BYTES)
+        gone += _remove_oldest(place, place.store, STORE_S, most_bytes=STORE_BYTES)
         workers = sorted((place.root / "worker").iterdir(), key=_age_seconds)
         for path in workers[_WORKERS:]:
             if _age_seconds(path) > _DAY_S:
@@ -47,7 +47,7 @@ def remove_stale_files(place: Workdir) -> int:
         return gone
 
 
-def _remove_oldest(place: Workdir, folder: Path, most_s: float, most_bytes: int) -> int:
+def _remove_oldest(place: Workdir, folder: Path, most_s: float, *, most_bytes: int) -> int:
     """Remove entries older than `most_s`, then the oldest ones until the rest is within `most_bytes`."""
     paths = list(folder.iterdir())
     sizes = {path: _size_bytes(path) for path in paths}

@@ -30,26 +30,30 @@ def request_pieces(
     """Return the pieces for a judgement: tiles of `sets`, and all outputs of `wholes`."""
     pool = tiles.make_tile_pool(spec, size, secret)
     chosen = [pool[number] for number in tiles.choose_tiles(pool, artefact)]
-    found = [_make_piece(spec, size, name, tile.output, tile.box) for name in sets for tile in chosen]
+    found = [
+        _make_piece(spec, size, name, output=tile.output, box=tile.box) for name in sets for tile in chosen
+    ]
     numbers = range(len(spec.outputs))
-    return found + [_make_piece(spec, size, name, number, None) for name in wholes for number in numbers]
+    return found + [
+        _make_piece(spec, size, name, output=number, box=None) for name in wholes for number in numbers
+    ]
 
 
 def request_full_pieces(spec: ProblemSpec, size: str, pieces: Sequence[OutputPiece]) -> list[OutputPiece]:
     """Return the same pieces with their bytes instead of sketches."""
     return [
-        piece.model_copy(update={"bins": 0, "nbytes": _piece_bytes(spec, size, piece.output, piece.box)})
+        piece.model_copy(update={"bins": 0, "nbytes": _piece_bytes(spec, size, piece.output, box=piece.box)})
         for piece in pieces
     ]
 
 
-def _make_piece(spec: ProblemSpec, size: str, name: str, output: int, box: Box | None) -> OutputPiece:
-    nbytes, brief = _piece_bytes(spec, size, output, box), sketch.sketch_bytes(sketch.BINS)
+def _make_piece(spec: ProblemSpec, size: str, name: str, *, output: int, box: Box | None) -> OutputPiece:
+    nbytes, brief = _piece_bytes(spec, size, output, box=box), sketch.sketch_bytes(sketch.BINS)
     bins = sketch.BINS if brief < nbytes else 0
     return OutputPiece(set=name, output=output, box=box, bins=bins, nbytes=brief if bins else nbytes)
 
 
-def _piece_bytes(spec: ProblemSpec, size: str, output: int, box: Box | None) -> int:
+def _piece_bytes(spec: ProblemSpec, size: str, output: int, *, box: Box | None) -> int:
     item = spec.outputs[output]
     shape = item.resolve_shape(spec.dims(size)) if box is None else tuple(end - first for first, end in box)
     return prod(shape) * dtype_of(item.dtype).itemsize

@@ -87,7 +87,7 @@ def _shifted_lines(index: int, shape: Shape, generator: np.random.Generator) -> 
     """Lines far above and far below zero in turn, for their spread: extrema with a finite start are wrong."""
     noise, lines = _noise(index, shape, generator), prod(shape[:-1])
     offsets = np.where((np.arange(lines) + index) % 2, -OFFSET, OFFSET).astype(np.float32)
-    return lambda first, end: noise(first, end) + _repeat_per_line(offsets, shape[-1], first, end)
+    return lambda first, end: noise(first, end) + _repeat_per_line(offsets, shape[-1], first, end=end)
 
 
 def _equal_values(index: int, shape: Shape, _: np.random.Generator) -> SpanReader:
@@ -124,7 +124,7 @@ def _ascending_lines(_: int, shape: Shape, generator: np.random.Generator) -> Sp
     line = _repeat_block(np.sort(np.abs(generator.standard_normal(shape[-1], dtype=np.float32))))
     lines = shape[:-1]
     scale = 0.5 + np.abs(_noise(_, lines, generator)(0, prod(lines)))
-    return lambda first, end: line(first, end) * _repeat_per_line(scale, shape[-1], first, end)
+    return lambda first, end: line(first, end) * _repeat_per_line(scale, shape[-1], first, end=end)
 
 
 def _zero_tails(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
@@ -141,12 +141,14 @@ def _zero_tails(_: int, shape: Shape, generator: np.random.Generator) -> SpanRea
 
     def span(first: int, end: int) -> Array:
         # Adding zero makes a negative zero positive.
-        return noise(first, end) * columns(first, end) * _repeat_per_line(lines, last.size, first, end) + 0.0
+        return (
+            noise(first, end) * columns(first, end) * _repeat_per_line(lines, last.size, first, end=end) + 0.0
+        )
 
     return span
 
 
-def _repeat_per_line(values: Array, width: int, first: int, end: int) -> Array:
+def _repeat_per_line(values: Array, width: int, first: int, *, end: int) -> Array:
     """A value per line, for the elements [first, end)."""
     top = first // width
     return np.repeat(values[top : -(-end // width)], width)[first - top * width : end - top * width]

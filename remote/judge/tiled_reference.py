@@ -113,10 +113,10 @@ class TiledReference:
             first, end = tile.box[item.axis]
             inside[item.axis] = slice(0, end - first)
             for number, axis in item.inputs:
-                parts[number] = _slice_axis(parts[number], axis, first, end)
+                parts[number] = _slice_axis(parts[number], axis, first, end=end)
             for number, axis in item.shared:
                 at = first * inputs[number].shape[axis] // _axis_extent(item, inputs)
-                parts[number] = _slice_axis(parts[number], axis, at, at + 1)
+                parts[number] = _slice_axis(parts[number], axis, at, end=at + 1)
         return as_outputs(self.reference(*parts), self.spec)[tile.output][tuple(inside)].copy()
 
     def _cuttable_axes(self, tile: OutputTile) -> Sequence[SeparableAxis]:
@@ -146,7 +146,7 @@ def make_tiled_reference(reference: Reference, spec: ProblemSpec, size: str) -> 
     inputs = draw_inputs(spec, REDUCED, spec.seeds[0])
     truth = as_outputs(reference(*inputs), spec)
     axes = [
-        () if is_small else _find_axes(none, inputs, number, truth[number], size)
+        () if is_small else _find_axes(none, inputs, number, truth=truth[number], size=size)
         for number, is_small in enumerate(small)
     ]
     return replace(none, axes=axes)
@@ -180,7 +180,7 @@ def _in_narrow_type(reference: Reference, dtype: Any) -> Reference:
     return lambda *arrays: run_in_narrow_type(reference, arrays, dtype)
 
 
-def _slice_axis(array: Array, axis: int, first: int, end: int) -> Array:
+def _slice_axis(array: Array, axis: int, first: int, *, end: int) -> Array:
     return array[(slice(None),) * axis + (slice(first, end),)]
 
 
@@ -192,7 +192,7 @@ def _axis_extent(item: SeparableAxis, inputs: Sequence[Array]) -> int:
 
 
 def _find_axes(
-    trial: TiledReference, inputs: Sequence[Array], number: int, truth: Array, size: str
+    trial: TiledReference, inputs: Sequence[Array], number: int, *, truth: Array, size: str
 ) -> Sequence[SeparableAxis]:
     found: list[SeparableAxis] = []
     labels = trial.spec.outputs[number].shape
@@ -202,14 +202,19 @@ def _find_axes(
             if labels.count(label) > 1 or truth.shape[axis] == 1 or axis in {item.axis for item in found}:
                 continue
             for candidate in candidates(trial.spec, size, axis, label):
-                if _separates_along(trial, inputs, number, truth, [*found, candidate]):
+                if _separates_along(trial, inputs, number, truth=truth, axes=[*found, candidate]):
                     found.append(candidate)
                     break
     return found
 
 
 def _separates_along(
-    trial: TiledReference, inputs: Sequence[Array], number: int, truth: Array, axes: Sequence[SeparableAxis]
+    trial: TiledReference,
+    inputs: Sequence[Array],
+    number: int,
+    *,
+    truth: Array,
+    axes: Sequence[SeparableAxis],
 ) -> bool:
     """Whether an output separates along these axes, the last of which is being tried."""
     attempt = replace(trial, axes=[axes if at == number else () for at in range(len(trial.axes))])

@@ -42,7 +42,7 @@ def write_reference(graph: ExportedGraph, source: str) -> str:
     ]
     for node in _needed_calls(graph):
         lines += _write_call(node, known, taken, source)
-    results = [str(_operand(graph, name, known, source)) for name in graph.outputs]
+    results = [str(_operand(graph, name, known, source=source)) for name in graph.outputs]
     returned = results[0] if len(results) == 1 else f"({', '.join(results)})"
     names = ", ".join(str(known[item.name]) for item in arguments)
     body = "\n".join([f"def {REFERENCE_FUNCTION}({names}):", *lines, f"    return {returned}"])
@@ -53,7 +53,7 @@ def write_reference(graph: ExportedGraph, source: str) -> str:
     return "\n".join([*head, *(f"\n\n{part}" for part in parts), ""])
 
 
-def _operand(graph: ExportedGraph, name: str, known: Mapping[str, Operand], source: str) -> Operand:
+def _operand(graph: ExportedGraph, name: str, known: Mapping[str, Operand], *, source: str) -> Operand:
     if name not in known:
         raise ScaffoldError(f"{source}: no exported graph: {graph.module} has no value {name!r}")
     return known[name]

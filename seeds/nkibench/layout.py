@@ -76,7 +76,7 @@ def _summary_entries(folder: Path) -> Iterator[BenchmarkEntry]:
         for name, problem in summary.items():
             for case in problem["cases"].values():
                 for files in case["impls"]:
-                    yield _make_entry(folder, name, case["values"], files)
+                    yield _make_entry(folder, name, case["values"], files=files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SpecError(
             folder.name, [f"{folder / SUMMARY_FILE}: not a summary of NKIBench: {error!r}"]
@@ -84,7 +84,7 @@ def _summary_entries(folder: Path) -> Iterator[BenchmarkEntry]:
 
 
 def _make_entry(
-    folder: Path, name: str, values: Mapping[str, Any], files: Mapping[str, str]
+    folder: Path, name: str, values: Mapping[str, Any], *, files: Mapping[str, str]
 ) -> BenchmarkEntry:
     kernel, reference = (folder / files[key] for key in ("kernel", "task"))
     return BenchmarkEntry(name, _kernel_label(kernel), kernel, reference, dict(values))

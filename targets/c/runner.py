@@ -205,7 +205,7 @@ class KernelRunner:
                 if name in done:
                     found.kept[name] = [_read_all(fd) for fd in files[name]["outputs"]]
             if fault is None:
-                fault = _compare_again(run, chunk[0], files[chunk[0]]["outputs"], again)
+                fault = _compare_again(run, chunk[0], files[chunk[0]]["outputs"], again=again)
             return fault
         finally:
             arrays.close()
@@ -363,7 +363,7 @@ def _read_fault(told: Mapping[str, Any]) -> KernelFault | None:
 
 
 def _compare_again(
-    run: EvaluationContext, name: str, first: Sequence[int], again: Sequence[int]
+    run: EvaluationContext, name: str, first: Sequence[int], *, again: Sequence[int]
 ) -> KernelFault | None:
     """The fault of a kernel whose outputs depend on what it was called with before."""
     outputs = [_read_all(fd) for fd in again]

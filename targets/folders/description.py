@@ -193,9 +193,9 @@ def read_folder(folder: Path) -> TargetFolder:
     """
     faults: list[str] = []
     files = _read_files(folder, faults)
-    description = _parse(files, TARGET_FILE, Description, faults)
-    menu = _parse_table(files, MENU_FILE, MenuEntry, faults)
-    items = _parse_table(files, ITEMS_FILE, Item, faults)
+    description = _parse(files, TARGET_FILE, Description, faults=faults)
+    menu = _parse_table(files, MENU_FILE, MenuEntry, faults=faults)
+    items = _parse_table(files, ITEMS_FILE, Item, faults=faults)
     texts = {
         path.removeprefix(f"{PROMPTS_FOLDER}/").removesuffix(".md"): _decode(path, data, faults)
         for path, data in files.items()
@@ -252,24 +252,24 @@ def _load_table(files: Mapping[str, bytes], name: str, faults: list[str]) -> dic
 
 
 def _parse(
-    files: Mapping[str, bytes], name: str, model: type[Description], faults: list[str]
+    files: Mapping[str, bytes], name: str, model: type[Description], *, faults: list[str]
 ) -> Description | None:
     before = len(faults)
     table = _load_table(files, name, faults)
-    return _validate(table, model, name, faults) if len(faults) == before else None
+    return _validate(table, model, name, faults=faults) if len(faults) == before else None
 
 
 def _parse_table(
-    files: Mapping[str, bytes], name: str, model: type[ModelT], faults: list[str]
+    files: Mapping[str, bytes], name: str, model: type[ModelT], *, faults: list[str]
 ) -> dict[str, ModelT]:
     found = {
-        key: _validate(entry, model, f"{name}: {key}", faults)
+        key: _validate(entry, model, f"{name}: {key}", faults=faults)
         for key, entry in _load_table(files, name, faults).items()
     }
     return {key: entry for key, entry in found.items() if entry is not None}
 
 
-def _validate(table: Any, model: type[ModelT], place: str, faults: list[str]) -> ModelT | None:
+def _validate(table: Any, model: type[ModelT], place: str, *, faults: list[str]) -> ModelT | None:
     try:
         return model.model_validate(table)
     except ValidationError as error:

@@ -35,7 +35,7 @@ async def implement_plan(request: ImplementRequest, read: ReadBlob, ask: AskMode
     """
     source = prompt_values.source_of(request.parent, read)
     question = Question(
-        "executor", lambda room: _prompt_values(request, read, source, room.prompts), SHED_ORDER
+        "executor", lambda room: _prompt_values(request, read, source, prompts=room.prompts), SHED_ORDER
     )
     language = load_target(request.target).language
     wanted = blocks.kernel_names(source, language)
@@ -58,7 +58,7 @@ def extract_kernel(answer: str, wanted: frozenset[str], source: str, language: L
 
 
 def _prompt_values(
-    request: ImplementRequest, read: ReadBlob, source: str, prompts: PromptSet
+    request: ImplementRequest, read: ReadBlob, source: str, *, prompts: PromptSet
 ) -> Mapping[str, str | PromptItems]:
     told = prompt_values.describe_problem(request.problem, request.size, read)
     number = EffectKey.parse(request.key).implementation

@@ -104,7 +104,7 @@ async def propose_plan(
     told = [one.id for one in _draw_experiences(request, context, options)]
     elsewhere = {one.technique: one for one in context.techniques}
     question = Question(
-        "planner", lambda room: _prompt_values(request, read, options, room.prompts), SHED_ORDER
+        "planner", lambda room: _prompt_values(request, read, options, prompts=room.prompts), SHED_ORDER
     )
     ids = techniques.techniques_by_id(builtin_prompts(), request.target)
 
@@ -164,7 +164,7 @@ def _read_context(request: PlanRequest, read: ReadBlob) -> LearningContext:
 
 
 def _prompt_values(
-    request: PlanRequest, read: ReadBlob, options: PlannerOptions, prompts: PromptSet
+    request: PlanRequest, read: ReadBlob, options: PlannerOptions, *, prompts: PromptSet
 ) -> Mapping[str, str | PromptItems]:
     context = _read_context(request, read)
     source = prompt_values.source_of(request.parent, read)

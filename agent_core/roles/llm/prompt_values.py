@@ -95,13 +95,15 @@ def select_sections(prompts: PromptSet, target: str, *texts: str) -> dict[str, P
     """
     words = frozenset(word for text in texts for word in _WORD.findall(text))
     return {
-        "interface": _choose_sections(prompts, FileKind.API, target, words, "(what the guide has is all)"),
-        "examples": _choose_sections(prompts, FileKind.EXAMPLE, target, words, "(none)"),
+        "interface": _choose_sections(
+            prompts, FileKind.API, target, words=words, none="(what the guide has is all)"
+        ),
+        "examples": _choose_sections(prompts, FileKind.EXAMPLE, target, words=words, none="(none)"),
     }
 
 
 def _choose_sections(
-    prompts: PromptSet, kind: FileKind, target: str, words: frozenset[str], none: str
+    prompts: PromptSet, kind: FileKind, target: str, *, words: frozenset[str], none: str
 ) -> PromptItems:
     rated = [(len(words.intersection(one.item.terms)), one) for one in prompts.list_sections(kind, target)]
     fitting = sorted((pair for pair in rated if pair[0]), key=lambda pair: -pair[0])[:MOST_SECTIONS]

@@ -97,11 +97,11 @@ def _describe_outcome(request: ReflectRequest, before: Mapping[str, Any], read: 
         ]
     if request.error:
         told.append(f"- error: {single_line(request.error.code)}: {single_line(request.error.message, 1000)}")
-    return "\n".join(["", *told, *_counter_change(request, found, before, read)])
+    return "\n".join(["", *told, *_counter_change(request, found, before, read=read)])
 
 
 def _counter_change(
-    request: ReflectRequest, found: Evaluation, before: Mapping[str, Any], read: ReadBlob
+    request: ReflectRequest, found: Evaluation, before: Mapping[str, Any], *, read: ReadBlob
 ) -> list[str]:
     """Return the change of the counter that the prediction named, if both profiles have it."""
     name, old = request.plan.prediction.counter, profiles.profile_counters(before)

@@ -43,7 +43,7 @@ async def repair_kernel(request: ImplementRequest, read: ReadBlob, ask: AskModel
     """
     sources = [clean_text(read(one.source).decode(errors="replace")) for one in request.failed]
     question = Question(
-        "repairer", lambda room: _prompt_values(request, read, sources, room.prompts), SHED_ORDER
+        "repairer", lambda room: _prompt_values(request, read, sources, prompts=room.prompts), SHED_ORDER
     )
     language = load_target(request.target).language
     wanted = blocks.kernel_names(prompt_values.source_of(request.parent, read), language)
@@ -55,7 +55,7 @@ async def repair_kernel(request: ImplementRequest, read: ReadBlob, ask: AskModel
 
 
 def _prompt_values(
-    request: ImplementRequest, read: ReadBlob, sources: list[str], prompts: PromptSet
+    request: ImplementRequest, read: ReadBlob, sources: list[str], *, prompts: PromptSet
 ) -> Mapping[str, str | PromptItems]:
     told = prompt_values.describe_problem(request.problem, request.size, read)
     return {

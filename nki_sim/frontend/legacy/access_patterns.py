@@ -161,7 +161,7 @@ def _affine_pattern(
         step = sum(stride * steps[axis] for (stride, _), steps in zip(dims, over, strict=True))
         made.append((step if count > 1 else 1, count))
     if on_chip:
-        made[0] = _partition_axis(made[0], over, row, name)
+        made[0] = _partition_axis(made[0], over, row, name=name)
     if not on_chip and reach_below(tuple(made)):
         fail(
             "access_pattern", f"{name} is walked backwards",
@@ -175,7 +175,7 @@ def _affine_pattern(
 
 
 def _partition_axis(
-    first: tuple[int, int], steps: tuple[tuple[int, ...], ...], row: int, name: str
+    first: tuple[int, int], steps: tuple[tuple[int, ...], ...], row: int, *, name: str
 ) -> tuple[int, int]:
     """Check the partition axis: it must be the tile's first axis and walk neighbouring partitions."""
     own, others = steps[0], steps[1:]
@@ -256,7 +256,7 @@ def _resolve_basic(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
         if isinstance(item, View | DynamicSlice):
             lookup = _scalar_lookup(tile, item, at)
             known = slice(0, item.size) if isinstance(item, DynamicSlice) else 0
-        first, stride, length, kept = _key_span(known, count, at, tile)
+        first, stride, length, kept = _key_span(known, count, at, tile=tile)
         if at == 0 and lookup is not None and lookup.source.size > 1:
             source: Any = lookup.source
             lookup = Lookup(source[first : first + length], lookup.step)
@@ -342,7 +342,7 @@ def _clip_reach(tile: Tile, starts: list[int], dims: list[tuple[int, int]]) -> O
     return tile.reach.clip_axes(starts, tuple(count for _, count in dims))
 
 
-def _key_span(item: Any, count: int, axis: int, tile: Tile) -> tuple[int, int, int, bool]:
+def _key_span(item: Any, count: int, axis: int, *, tile: Tile) -> tuple[int, int, int, bool]:
     """First index, step, number of indices, and whether the dimension stays."""
     if isinstance(item, slice):
         first, stop, stride = 0 if item.start is None else item.start, item.stop, item.step or 1

@@ -118,7 +118,7 @@ def resolve_divided(name: str, dims: Dims, keys: tuple[Any, ...]) -> tuple[int, 
     offset, sums = 0, [[0] * count for count in shape]
     for axis, (item, (stride, count)) in enumerate(zip(keys, dims, strict=True)):
         first, tables = getattr(item, "constant", item), tables_over(item, shape)
-        _check_bounds(name, axis, count, first, tables)
+        _check_bounds(name, axis, count, first=first, tables=tables)
         offset += stride * first
         for total, table in zip(sums, tables, strict=True):
             for at, value in enumerate(table):
@@ -127,7 +127,7 @@ def resolve_divided(name: str, dims: Dims, keys: tuple[Any, ...]) -> tuple[int, 
     return offset, tuple(_even_steps(name, total) for total in sums)
 
 
-def _check_bounds(name: str, axis: int, count: int, first: int, tables: Tables) -> None:
+def _check_bounds(name: str, axis: int, count: int, *, first: int, tables: Tables) -> None:
     low, high = first + sum(map(min, tables)), first + sum(map(max, tables))
     if low < 0 or high >= count:
         fail(

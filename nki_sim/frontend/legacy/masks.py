@@ -161,11 +161,11 @@ def _clip_box(given: Box, terms: list[Term]) -> Iterator[Box]:
             if fixed < 0:
                 return
         elif len(moving) == 1:
-            narrowed = _narrow_axis(box, moving[0], steps[moving[0]], fixed)
+            narrowed = _narrow_axis(box, moving[0], steps[moving[0]], constant=fixed)
             if narrowed is None:
                 return
             box = narrowed
-        elif not _always_holds(box, steps, fixed, moving):
+        elif not _always_holds(box, steps, fixed, moving=moving):
             open_terms.append((steps, constant))
     if not open_terms:
         yield box
@@ -175,7 +175,7 @@ def _clip_box(given: Box, terms: list[Term]) -> Iterator[Box]:
         yield from _split_axis(box, open_terms)
 
 
-def _narrow_axis(box: Box, axis: int, step: int, constant: int) -> Box | None:
+def _narrow_axis(box: Box, axis: int, step: int, *, constant: int) -> Box | None:
     """The part of the box where step * position + constant >= 0 along one axis."""
     low, high = box[axis]
     if step > 0:
@@ -185,7 +185,7 @@ def _narrow_axis(box: Box, axis: int, step: int, constant: int) -> Box | None:
     return None if low >= high else (*box[:axis], (low, high), *box[axis + 1 :])
 
 
-def _always_holds(box: Box, steps: tuple[int, ...], fixed: int, moving: list[int]) -> bool:
+def _always_holds(box: Box, steps: tuple[int, ...], fixed: int, *, moving: list[int]) -> bool:
     return fixed + sum(min(steps[a] * box[a][0], steps[a] * (box[a][1] - 1)) for a in moving) >= 0
 
 

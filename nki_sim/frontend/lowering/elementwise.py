@@ -48,12 +48,12 @@ def apply_binary(op: str, x: Any, y: Any, dtype: Any = None, *, where: MaskBoxes
         return _apply_with_number(op, require_on_chip(f"nl.{op}: x", x), right, wanted, where)
     data = require_on_chip(f"nl.{op}: y", y)
     if left is None:
-        return _apply_to_tiles(op, require_on_chip(f"nl.{op}: x", x), data, wanted, where)
+        return _apply_to_tiles(op, require_on_chip(f"nl.{op}: x", x), data, dtype=wanted, where=where)
     if op != "power":
         return _apply_with_number(op, data, left, wanted, where, reverse=True)
     base = declare_tile((data.shape[0], 1), "float32")
     issue_instruction("memset", dst=base, value=left)
-    return _apply_to_tiles(op, base, data, wanted, where)
+    return _apply_to_tiles(op, base, data, dtype=wanted, where=where)
 
 
 def _apply_with_number(
@@ -66,7 +66,7 @@ def _apply_with_number(
     return result
 
 
-def _apply_to_tiles(op: str, x: Tensor, y: Tensor, dtype: Any, where: MaskBoxes) -> Tensor:
+def _apply_to_tiles(op: str, x: Tensor, y: Tensor, *, dtype: Any, where: MaskBoxes) -> Tensor:
     shape, (x, y) = broadcast_tiles(x, y)
     result = declare_tile(shape, dtype)
     for data, column, reverse in ((x, y, False), (y, x, True)):
@@ -81,7 +81,7 @@ def _apply_to_tiles(op: str, x: Tensor, y: Tensor, dtype: Any, where: MaskBoxes)
                 reverse0=reverse,
             )
             return result
-    x, y = _place_operands(op, broadcast_to_shape(x, shape), broadcast_to_shape(y, shape), where)
+    x, y = _place_operands(op, broadcast_to_shape(x, shape), broadcast_to_shape(y, shape), where=where)
     issue_instruction("tensor_tensor", where, dst=result, data1=x, data2=y, op=op_value(op))
     return result
 
@@ -92,7 +92,7 @@ def _is_scalar_column(column: Tensor, shape: tuple[int, ...]) -> bool:
     return fits and is_column(column) and dtype_of(column) == "float32"
 
 
-def _place_operands(op: str, x: Tensor, y: Tensor, where: MaskBoxes) -> tuple[Tensor, Tensor]:
+def _place_operands(op: str, x: Tensor, y: Tensor, *, where: MaskBoxes) -> tuple[Tensor, Tensor]:
     """Move operands where the engine can read them: not both in PSUM, and none there for GpSimd's powers."""
     if op == "power":
         return ensure_in_sbuf(x, where), ensure_in_sbuf(y, where)

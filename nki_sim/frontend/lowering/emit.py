@@ -46,7 +46,7 @@ def issue_instruction(
     if len(boxes) > 1 and "dma" not in operator.engines:
         _check_starts(name, boxes)
     for box in boxes:
-        parts = {key: _clip_to_box(item, box, sizes, key in rows) for key, item in places.items()}
+        parts = {key: _clip_to_box(item, box, sizes, rows_only=key in rows) for key, item in places.items()}
         current_recorder().emit(operator, {**given, **parts})
 
 
@@ -67,7 +67,7 @@ def _normalise_box(box: Box, sizes: Sequence[int]) -> Box:
     return tuple(span if size > 1 else (0, 1) for span, size in zip(box, sizes, strict=True))
 
 
-def _clip_to_box(value: Tensor, box: Box, sizes: Sequence[int], rows_only: bool) -> Tensor:
+def _clip_to_box(value: Tensor, box: Box, sizes: Sequence[int], *, rows_only: bool) -> Tensor:
     keys = [
         slice(*span) if count == size > 1 else slice(None)
         for span, count, size in zip(box, value.shape, sizes, strict=True)

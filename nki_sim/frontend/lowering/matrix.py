@@ -51,7 +51,7 @@ def matrix_product(stationary: Tensor, moving: Tensor, where: MaskBoxes = None, 
         return result
     if first > 1:
         fail("unsupported_expression_in_mask", "double_row takes no mask", "pass a part of the moving tile")
-    for left, right, dst in _clip_operands(stationary, moving, result, where):
+    for left, right, dst in _clip_operands(stationary, moving, result, where=where):
         full, left_over = prod(moving.shape[1:]), prod(right.shape[1:])
         hints = () if left_over == full else (("moving", full),)
         issue_instruction(
@@ -61,7 +61,7 @@ def matrix_product(stationary: Tensor, moving: Tensor, where: MaskBoxes = None, 
 
 
 def _clip_operands(
-    left: Tensor, right: Tensor, result: Tensor, where: Sequence[Box]
+    left: Tensor, right: Tensor, result: Tensor, *, where: Sequence[Box]
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
     parts = []
     for (first, last), *free in where:

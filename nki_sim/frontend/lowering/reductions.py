@@ -23,7 +23,7 @@ def reduce_axes(
     data = require_on_chip(f"nl.{op}: x", x)
     axes = free_axes(data, axis)
     kept = [dim for dim in range(1, data.ndim) if dim not in axes]
-    result, whole = _declare_result(data, axes, dtype or data.dtype, keepdims)
+    result, whole = _declare_result(data, axes, dtype or data.dtype, keepdims=keepdims)
     order = (0, *kept, *axes)
     dst = result if where is None else whole.permute(order)
     issue_instruction(
@@ -33,7 +33,9 @@ def reduce_axes(
     return result
 
 
-def _declare_result(data: Tensor, axes: Sequence[int], dtype: Any, keepdims: bool) -> tuple[Tensor, Tensor]:
+def _declare_result(
+    data: Tensor, axes: Sequence[int], dtype: Any, *, keepdims: bool
+) -> tuple[Tensor, Tensor]:
     """Declare the result tile of a reduction; also return it with every axis of `data`."""
     sizes = [1 if dim in axes else size for dim, size in enumerate(data.shape)]
     result = declare_tile(
@@ -90,7 +92,7 @@ def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False, *, where:
     data = require_on_chip("nl.mean: x", x)
     total = reduce_axes("add", data, axis, "float32", True, where=where)
     wanted = dtype or (data.dtype if data.dtype.kind == "float" else "float32")
-    result, whole = _declare_result(data, free_axes(data, axis), wanted, keepdims)
+    result, whole = _declare_result(data, free_axes(data, axis), wanted, keepdims=keepdims)
     tensor_scalar_recipe("multiply", 1.0 / count_reduced(data, axis))(whole, total, where)
     return result
 

@@ -23,14 +23,16 @@ def union_of_products(left: Array, right: Array, left_zero: Array, right_zero: A
     if not left_zero.any() and not right_zero.any():
         found: Array = union_over_axes(left, (-1,)) | union_over_axes(right, (-2,))
         return found
-    terms = (_product_term(left, right, left_zero, right_zero, at) for at in range(left.shape[-1]))
+    terms = (
+        _product_term(left, right, left_zero, right_zero=right_zero, at=at) for at in range(left.shape[-1])
+    )
     total = next(terms)
     for term in terms:
         total |= term
     return total
 
 
-def _product_term(left: Array, right: Array, left_zero: Array, right_zero: Array, at: int) -> Array:
+def _product_term(left: Array, right: Array, left_zero: Array, *, right_zero: Array, at: int) -> Array:
     zero = left_zero[..., :, at, None] | right_zero[..., at, None, :]
     found: Array = np.where(zero, left.dtype.type(0), left[..., :, at, None] | right[..., at, None, :])
     return found

@@ -220,7 +220,7 @@ def _matmul_shape(setting: OperationContext) -> Shape:
 
 def _view_shape(setting: OperationContext, shape: Shape, strides: Shape, offset: int) -> Shape:
     (source,) = setting.args
-    _require_inside(source, shape, strides, offset)
+    _require_inside(source, shape, strides, offset=offset)
     return shape
 
 
@@ -244,7 +244,7 @@ def _assembled_shape(setting: OperationContext, *places: tuple[Shape, int]) -> S
     base, *pieces = setting.args
     _require(len(pieces) == len(places), "pieces without a place")
     for piece, (strides, offset) in zip(pieces, places, strict=True):
-        _require_inside(base, piece, strides, offset)
+        _require_inside(base, piece, strides, offset=offset)
         _require(align_view(base, piece, strides, offset) is not None, "a piece that runs across axes")
         _require(all(strides[axis] for axis, size in enumerate(piece) if size > 1), "a piece over itself")
     return base
@@ -284,14 +284,14 @@ def align_view(source: Shape, shape: Shape, strides: Shape, offset: int) -> Axis
     for own, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         if size == 1 or stride == 0:
             continue
-        axis = _source_axis(source, starts, size, stride)
+        axis = _source_axis(source, starts, size, stride=stride)
         if axis is None or axis in found:
             return None
         found[axis] = own, stride // strides_of(source)[axis]
     return AxisAlignment(starts, found)
 
 
-def _source_axis(source: Shape, starts: Shape, size: int, stride: int) -> int | None:
+def _source_axis(source: Shape, starts: Shape, size: int, *, stride: int) -> int | None:
     for axis, (extent, unit) in enumerate(zip(source, strides_of(source), strict=True)):
         if extent > 1 and abs(stride) >= unit:
             last = starts[axis] + (size - 1) * (stride // unit)
@@ -299,7 +299,7 @@ def _source_axis(source: Shape, starts: Shape, size: int, stride: int) -> int | 
     return None
 
 
-def _require_inside(source: Shape, shape: Shape, strides: Shape, offset: int) -> None:
+def _require_inside(source: Shape, shape: Shape, strides: Shape, *, offset: int) -> None:
     _require(len(shape) == len(strides), "strides of other axes")
     _require(all(abs(stride) <= _MAX_ELEMENTS for stride in strides), "strides beyond any array")
     reach = [(_require_natural(size) - 1) * stride for size, stride in zip(shape, strides, strict=True)]

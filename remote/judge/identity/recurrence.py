@@ -24,23 +24,27 @@ def solve_recurrence(domain: ValueDomain, factors: Planes, terms: Planes, initia
     states, products = [_take_step(inner_terms, 0)], [_take_step(inner_factors, 0)]
     for step in range(1, width):
         factor = _take_step(inner_factors, step)
-        states.append(_next_state(domain, factor, states[-1], _take_step(inner_terms, step)))
+        states.append(_next_state(domain, factor, states[-1], term=_take_step(inner_terms, step)))
         products.append(domain.apply_binary("multiply", factor, products[-1]))
     carried = [initial.move(lambda array: np.broadcast_to(array, terms.shape[1:]))]
     for block in range(blocks):
         carried.append(
-            _next_state(domain, _take_step(products[-1], block), carried[-1], _take_step(states[-1], block))
+            _next_state(
+                domain, _take_step(products[-1], block), carried[-1], term=_take_step(states[-1], block)
+            )
         )
     begins = _stack_states(carried[:-1], 0).move(lambda array: array[:, None])
-    whole = _next_state(domain, _stack_states(products, 1), begins, _stack_states(states, 1))
+    whole = _next_state(domain, _stack_states(products, 1), begins, term=_stack_states(states, 1))
     found = [whole.move(lambda array: array.reshape(blocks * width, *array.shape[2:]))]
     for step in range(blocks * width, length):
-        carried.append(_next_state(domain, _take_step(factors, step), carried[-1], _take_step(terms, step)))
+        carried.append(
+            _next_state(domain, _take_step(factors, step), carried[-1], term=_take_step(terms, step))
+        )
         found.append(carried[-1].move(lambda array: array[None]))
     return found[0].join(found[1:], np.concatenate)
 
 
-def _next_state(domain: ValueDomain, factor: Planes, state: Planes, term: Planes) -> Planes:
+def _next_state(domain: ValueDomain, factor: Planes, state: Planes, *, term: Planes) -> Planes:
     return domain.apply_binary("add", domain.apply_binary("multiply", factor, state), term)
 
 

@@ -85,7 +85,7 @@ def piece_region(
     for axis, start in enumerate(part.starts):
         own, step = part.axes.get(axis, (None, 1))
         count = 1 if own is None else shape[own]
-        mine, at = _intersect_steps(region[axis], start, step, count)
+        mine, at = _intersect_steps(region[axis], start, step, count=count)
         if not len(mine):
             return None
         where.append(at)
@@ -149,7 +149,7 @@ def _as_indices(item: slice | Ints, size: int) -> Ints:
 
 
 def _intersect_steps(
-    axis: AxisPositions, start: int, step: int, count: int
+    axis: AxisPositions, start: int, step: int, *, count: int
 ) -> tuple[AxisPositions, AxisPositions]:
     """Which of `count` positions from `start` on lie in an axis, and where in it."""
     if isinstance(axis, range) and step == 1:

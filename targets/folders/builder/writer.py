@@ -82,9 +82,9 @@ def write_folder(
         _write_text(folder, part, text, item, known=known, entries=entries, done=done)
     for one in items:
         if one.name in unusable and one.kind is ItemKind.EXAMPLE:
-            _write_draft(folder, one, unusable[one.name], done)
+            _write_draft(folder, one, unusable[one.name], done=done)
     (folder / ITEMS_FILE).write_text(render_toml(entries))
-    _write_menu(folder, [one for one in items if one.kind is ItemKind.TECHNIQUE], known, done)
+    _write_menu(folder, [one for one in items if one.kind is ItemKind.TECHNIQUE], known, done=done)
     return done
 
 
@@ -144,7 +144,7 @@ def _is_untouched(text: str, told: Item | None) -> bool:
     return told is not None and told.digest == text_digest(text)
 
 
-def _write_draft(folder: Path, one: DocumentItem, why: str, done: WrittenFolder) -> None:
+def _write_draft(folder: Path, one: DocumentItem, why: str, *, done: WrittenFolder) -> None:
     draft = f"{DRAFTS_FOLDER}/examples/{one.name}.md"
     _write(
         folder / draft,
@@ -154,7 +154,7 @@ def _write_draft(folder: Path, one: DocumentItem, why: str, done: WrittenFolder)
 
 
 def _write_menu(
-    folder: Path, items: Sequence[DocumentItem], known: TargetFolder | None, done: WrittenFolder
+    folder: Path, items: Sequence[DocumentItem], known: TargetFolder | None, *, done: WrittenFolder
 ) -> None:
     """Add techniques; those of the menu stay as they are, because ids are for ever."""
     menu = {name: entry.model_dump() for name, entry in known.menu.items()} if known else {}

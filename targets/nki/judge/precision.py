@@ -91,7 +91,7 @@ def _find_narrow_products(program: Program, flow: _PrecisionFlow) -> tuple[str, 
     for number in range(len(program)):
         form = program.forms[program.form_ids[number]]
         if form.op == "nc_matmul" and not is_transpose(form):
-            _add_product(program, flow, number, due, shares)
+            _add_product(program, flow, number, due=due, shares=shares)
     for tensor, found in sorted(shares.items()):
         if found.narrow_share > _MAX_NARROW_SHARE:
             text = f"{100 * found.narrow_share:.0f} % of the products have input {program.site(tensor).name}"
@@ -100,7 +100,7 @@ def _find_narrow_products(program: Program, flow: _PrecisionFlow) -> tuple[str, 
 
 
 def _add_product(
-    program: Program, flow: _PrecisionFlow, number: int, due: int, shares: dict[int, _ProductShares]
+    program: Program, flow: _PrecisionFlow, number: int, *, due: int, shares: dict[int, _ProductShares]
 ) -> None:
     """Count one product for every input that reaches its operands."""
     form = program.forms[program.form_ids[number]]

@@ -63,9 +63,9 @@ def _instruction_forms(ir: KernelIR, place: Placement, step: PlanStep) -> Iterat
             if not isinstance(value, TileUse):
                 params.append((role, value.removeprefix(_PREFIX)))
             elif value.slot in tensors:
-                operands.append(_tensor_operand(ir, place, step, role, tensors[value.slot]))
+                operands.append(_tensor_operand(ir, place, step, role=role, tensor=tensors[value.slot]))
             else:
-                operands.append(_scratch_operand(ir, place, step, role, value.slot))
+                operands.append(_scratch_operand(ir, place, step, role=role, slot=value.slot))
         engine = step.entry.engine if item.name not in _VECTOR else "vector"
         yield Form(item.name, engine, tuple(operands), tuple(params))
 
@@ -74,9 +74,9 @@ _VECTOR = frozenset({"tensor_tensor"})
 """The instructions that add a part to a result, whichever engine made it."""
 
 
-def _tensor_operand(ir: KernelIR, place: Placement, step: PlanStep, role: str, tensor: str) -> Operand:
+def _tensor_operand(ir: KernelIR, place: Placement, step: PlanStep, *, role: str, tensor: str) -> Operand:
     core = ir.plan.core_of(tensor)
-    sizes = [_elements_at_once(ir, place, step, dim) for dim in core]
+    sizes = [_elements_at_once(ir, place, step, dim=dim) for dim in core]
     if tensor in ir.plan.buffer:
         buffer = ir.plan.buffer[tensor]
         tiles, row = buffer_extent(ir, buffer)
@@ -93,13 +93,13 @@ def _tensor_operand(ir: KernelIR, place: Placement, step: PlanStep, role: str, t
     return Operand(role, dims, value.dtype, "shared_hbm", dims[0][0], 0)
 
 
-def _scratch_operand(ir: KernelIR, place: Placement, step: PlanStep, role: str, slot: str) -> Operand:
+def _scratch_operand(ir: KernelIR, place: Placement, step: PlanStep, *, role: str, slot: str) -> Operand:
     row = 1 if slot == PARTIAL else row_elements(ir, place, step)
     rows = ir.plan.rows_of(step.operands[0][1])
     return Operand(role, ((row, rows), (1, row)), "float32", "sbuf", row, 0)
 
 
-def _elements_at_once(ir: KernelIR, place: Placement, step: PlanStep, dim: str) -> int:
+def _elements_at_once(ir: KernelIR, place: Placement, step: PlanStep, *, dim: str) -> int:
     """The number of elements of a dimension that a step takes at once."""
     span = place.spans.get((step.number, dim), Scope.PER_TILE)
     return ir.tiles_in_scope(dim, span) * ir.graph.dim[dim].tile if dim in ir.graph.dim else 1

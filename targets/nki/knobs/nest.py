@@ -37,13 +37,14 @@ def build_nest(ir: KernelIR, place: Placement) -> LoopNest:
         & used.keys()
         for number, step in used.items()
     }
-    return _build_level(None, sorted(needs), place.paths, needs, 0)
+    return _build_level(None, sorted(needs), place.paths, needs=needs, depth=0)
 
 
 def _build_level(
     level: LoopStage | None,
     numbers: list[int],
     paths: Mapping[int, tuple[LoopStage, ...]],
+    *,
     needs: Mapping[int, set[int]],
     depth: int,
 ) -> LoopNest:
@@ -55,7 +56,9 @@ def _build_level(
     while groups:
         key, ready = _next_group(groups, needs)
         left = [number for number in groups.pop(key) if number not in ready]
-        nest.items.append(key if isinstance(key, int) else _build_level(key, ready, paths, needs, depth + 1))
+        nest.items.append(
+            key if isinstance(key, int) else _build_level(key, ready, paths, needs=needs, depth=depth + 1)
+        )
         if left:
             groups[key] = left
     return nest

@@ -98,7 +98,7 @@ def _user_contradictions(ir: KernelIR, place: Placement, buffer: Buffer) -> Iter
             outer = {level for level in place.paths[step.number] if ir.loop_position[level[0]] <= innermost}
             astray = outer.symmetric_difference(context) | _other_stages(place, step, context)
             for level in sorted(astray):
-                yield _interval_failure(ir, place, buffer, step, level)
+                yield _interval_failure(ir, place, buffer, step=step, level=level)
 
 
 def _other_stages(place: Placement, step: PlanStep, context: tuple[LoopStage, ...]) -> set[LoopStage]:
@@ -109,7 +109,7 @@ def _other_stages(place: Placement, step: PlanStep, context: tuple[LoopStage, ..
 
 
 def _interval_failure(
-    ir: KernelIR, place: Placement, buffer: Buffer, step: PlanStep, level: LoopStage
+    ir: KernelIR, place: Placement, buffer: Buffer, *, step: PlanStep, level: LoopStage
 ) -> CheckFailure:
     """The failure for a step that uses a buffer and does not run in the same iterations of a loop."""
     loop = level[0]

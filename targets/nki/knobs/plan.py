@@ -185,7 +185,7 @@ def plan_graph(graph: Graph) -> BufferPlan:
                 value = graph.value[name]
                 buffers[buffer] = Buffer(buffer, "sbuf", value.chip_dims, lead=value.lead)
                 entry = LOAD if value.spread is None else SPREAD
-                steps.append(_copy_step(entry, name, buffer, value, len(steps)))
+                steps.append(_copy_step(entry, name, buffer, value=value, number=len(steps)))
         for made, step in _plan_call(graph, call, len(steps)):
             buffers[made.name] = made
             steps.append(step)
@@ -193,7 +193,7 @@ def plan_graph(graph: Graph) -> BufferPlan:
                 running = made.round
                 buffers[step.state] = replace(made, name=step.state, round=None, running=running)
     output = graph.output
-    steps.append(_copy_step(STORE, f"sbuf_{output}", output, graph.value[output], len(steps)))
+    steps.append(_copy_step(STORE, f"sbuf_{output}", output, value=graph.value[output], number=len(steps)))
     return BufferPlan(graph, tuple(buffers.values()), tuple(steps))
 
 
@@ -212,7 +212,7 @@ def _plan_call(graph: Graph, call: Call, number: int) -> Iterator[tuple[Buffer, 
     )
     if drained:
         copy = Buffer(f"sbuf_{call.result}", "sbuf", value.dims, lead=value.lead)
-        yield copy, _copy_step(DRAIN, buffer.name, copy.name, value, number + 1)
+        yield copy, _copy_step(DRAIN, buffer.name, copy.name, value=value, number=number + 1)
 
 
 def _operand_buffer(graph: Graph, call: Call, name: str) -> str:
@@ -237,6 +237,6 @@ def _value_axes(letters: tuple[str, ...], value: Value) -> dict[str, str]:
     return batch | dict(zip(letters, value.core_dims, strict=False))
 
 
-def _copy_step(entry: Operator, source: str, result: str, value: Value, number: int) -> PlanStep:
+def _copy_step(entry: Operator, source: str, result: str, *, value: Value, number: int) -> PlanStep:
     axes = _value_axes(entry.operands["data"] if entry is SPREAD else entry.result, value)
     return PlanStep(number, entry.name, (("data", source),), (), result, tuple(axes.items()))

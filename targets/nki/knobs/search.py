@@ -139,20 +139,20 @@ def next_batch(
         frozenset(seen), min((_latency_ms(trial) for trial in best), default=inf), agreement >= 0
     )
     if not best:
-        points = _promising_points(_first_points(graph, rng), known, count, _TRIES * count)
+        points = _promising_points(_first_points(graph, rng), known, count, tries=_TRIES * count)
         return SearchBatch(
             SearchMode.JOINT, points, "nothing is known yet: the default, and points near it and anywhere"
         )
     good = [trial.ir for trial in best]
     share = RANDOM_SHARE if agreement > 0 else BLIND_RANDOM_SHARE
-    strangers = _random_points(good[0], rng, known, int(share * count))
+    strangers = _random_points(good[0], rng, known, count=int(share * count))
     known = known.with_programs(strangers)
     rest = count - len(strangers)
     for mode in _mode_order(history):
         if mode is SearchMode.JOINT:
-            batch = _joint_batch(good, rng, known, rest)
+            batch = _joint_batch(good, rng, known, count=rest)
         else:
-            batch = _sweep_batch(good, rng, known, _knob_order(feedback, history), rest)
+            batch = _sweep_batch(good, rng, known, knobs=_knob_order(feedback, history), count=rest)
         if batch.points:
             return replace(batch, points=(*batch.points, *strangers))
     if strangers:
@@ -262,11 +262,11 @@ def _first_points(graph: Graph, rng: Random) -> Iterator[KernelIR]:
 
 
 def _sweep_batch(
-    best: list[KernelIR], rng: Random, known: _KnownPrograms, knobs: list[str], count: int
+    best: list[KernelIR], rng: Random, known: _KnownPrograms, *, knobs: list[str], count: int
 ) -> SearchBatch:
     """Turns of the first knob with new values at a good point, those of the best point first."""
     for knob in knobs:
-        points = _promising_points(_turned_points(best, knob, rng), known, count, None)
+        points = _promising_points(_turned_points(best, knob, rng), known, count, tries=None)
         if points:
             return SearchBatch(SearchMode.SWEEP, points, f"turns of {knob} at good points", knob)
     return SearchBatch(SearchMode.SWEEP, (), "every turn of the good points was seen")
@@ -279,12 +279,14 @@ def _turned_points(best: list[KernelIR], knob: str, rng: Random) -> Iterator[Ker
         yield from found
 
 
-def _joint_batch(best: list[KernelIR], rng: Random, known: _KnownPrograms, count: int) -> SearchBatch:
-    points = _promising_points(_draw_points(best, rng), known, count, _TRIES * count)
+def _joint_batch(best: list[KernelIR], rng: Random, known: _KnownPrograms, *, count: int) -> SearchBatch:
+    points = _promising_points(_draw_points(best, rng), known, count, tries=_TRIES * count)
     return SearchBatch(SearchMode.JOINT, points, "a plateau: all knobs drawn, anywhere and near good points")
 
 
-def _random_points(first: KernelIR, rng: Random, known: _KnownPrograms, count: int) -> tuple[KernelIR, ...]:
+def _random_points(
+    first: KernelIR, rng: Random, known: _KnownPrograms, *, count: int
+) -> tuple[KernelIR, ...]:
     """Points drawn anywhere, unranked."""
     found: dict[str, KernelIR] = {}
     for _ in range(_TRIES * count):
@@ -326,7 +328,7 @@ def follow_hints(ir: KernelIR) -> KernelIR | None:
 
 
 def _promising_points(
-    found: Iterator[KernelIR], known: _KnownPrograms, count: int, tries: int | None
+    found: Iterator[KernelIR], known: _KnownPrograms, count: int, *, tries: int | None
 ) -> tuple[KernelIR, ...]:
     """Points whose programs are new; where the estimate ranks, the cheapest of several.
 

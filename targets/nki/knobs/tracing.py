@@ -99,12 +99,12 @@ def _batch_axes(entry: Operator, tensors: Mapping[str, Symbol]) -> tuple[Axis, .
     longest = max((item.axes[: item.lead] for item in tensors.values()), key=len)
     for slot, item in tensors.items():
         for one, other in zip(longest, item.axes[: item.lead], strict=False):
-            _tie_axes(entry, tensors, "a dimension of the batch", slot, (one.root, other.root))
+            _tie_axes(entry, tensors, "a dimension of the batch", slot=slot, axes=(one.root, other.root))
     return longest
 
 
 def _tie_axes(
-    entry: Operator, tensors: Mapping[str, Symbol], what: str, slot: str, axes: tuple[Axis, Axis]
+    entry: Operator, tensors: Mapping[str, Symbol], what: str, *, slot: str, axes: tuple[Axis, Axis]
 ) -> None:
     one, other = axes
     if one.size != other.size:
@@ -125,7 +125,9 @@ def _bind_axes(entry: Operator, tensors: Mapping[str, Symbol]) -> dict[str, Axis
             over = ", ".join(letters)
             raise WorkloadError(f"{entry.name}'s {slot} has shape {item.shape}, and lies over ({over})")
         for letter, axis in zip(letters, item.core_axes, strict=False):
-            _tie_axes(entry, tensors, letter, slot, (bound.setdefault(letter, axis).root, axis.root))
+            _tie_axes(
+                entry, tensors, letter, slot=slot, axes=(bound.setdefault(letter, axis).root, axis.root)
+            )
     if any(len(tensors[s].core_axes) < len(entry.operands[s]) and "F" in bound for s in tensors):
         raise WorkloadError(
             f"{entry.name} takes a column beside rows; use NKITensorScalar for that, NKITensorRow for a row"

@@ -65,7 +65,7 @@ def access_text(name: str, item: RowOperand, place: Sequence[AffineNumber], scop
     """The source of an operand of the tensor or tile `name` that begins at `place`."""
     if item.dtype == item.home.dtype:
         if not item.flat:
-            return _windowed(name, item.home, item.dims, place, scope)
+            return _windowed(name, item.home, item.dims, place=place, scope=scope)
         for form in (_reshaped, _broadcast_rows, _split_window):
             text = form(name, item, place[0], scope)
             if text is not None:
@@ -83,7 +83,9 @@ def _flat_offset(home: TileClass, place: Sequence[AffineNumber]) -> AffineNumber
     )
 
 
-def _windowed(name: str, home: TileClass, dims: Dims, place: Sequence[AffineNumber], scope: LoopScope) -> str:
+def _windowed(
+    name: str, home: TileClass, dims: Dims, *, place: Sequence[AffineNumber], scope: LoopScope
+) -> str:
     """The source of a window along the declared dimensions, with broadcasts of single indices."""
     pairs = match_dimensions(home, dims)
     assert pairs is not None
@@ -132,7 +134,7 @@ def _broadcast_rows(name: str, item: RowOperand, offset: AffineNumber, scope: Lo
     place = _split_offset(wider, offset, scope)
     if place is None or match_dimensions(wider, item.dims) is None:
         return None
-    return _windowed(f"{name}.reshape({shape})", wider, item.dims, place, scope)
+    return _windowed(f"{name}.reshape({shape})", wider, item.dims, place=place, scope=scope)
 
 
 def _split_window(name: str, item: RowOperand, offset: AffineNumber, scope: LoopScope) -> str | None:
@@ -145,7 +147,7 @@ def _split_window(name: str, item: RowOperand, offset: AffineNumber, scope: Loop
     for joined, splits in _joinings(pairs):
         if match_dimensions(item.home, tuple(joined)) is None:
             continue
-        text = _windowed(name, item.home, tuple(joined), place, scope)
+        text = _windowed(name, item.home, tuple(joined), place=place, scope=scope)
         for axis, sizes in reversed(splits):
             text += f".reshape_dim({axis}, {sizes})"
         if order != sorted(order):

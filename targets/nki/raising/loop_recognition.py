@@ -277,7 +277,7 @@ def _pair_up(nodes: Iterable[Node], depth: int, looped_lines: AbstractSet[int]) 
     shapes = [_node_shape(node) for node in found]
     start = 0
     while start < len(found):
-        length = _pair_length(found, shapes, start, looped_lines)
+        length = _pair_length(found, shapes, start, looped_lines=looped_lines)
         if length:
             end = start + 2 * length
             first, second = found[start : start + length], found[start + length : end]
@@ -291,7 +291,7 @@ def _pair_up(nodes: Iterable[Node], depth: int, looped_lines: AbstractSet[int]) 
 
 
 def _pair_length(
-    nodes: Sequence[Node], shapes: Sequence[object], start: int, looped_lines: AbstractSet[int]
+    nodes: Sequence[Node], shapes: Sequence[object], start: int, *, looped_lines: AbstractSet[int]
 ) -> int:
     """How many nodes from a place on are repeated by those after them; 0 if none are."""
     for length in range(1, min(MAX_PAIRED, (len(nodes) - start) // 2) + 1):

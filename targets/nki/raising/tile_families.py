@@ -53,7 +53,7 @@ def find_families(nodes: Sequence[Node]) -> list[TileFamily]:
     Raises:
         NotRaised: a list of tiles is not walked in even steps.
     """
-    uses = list(_collect_uses(nodes, (), (), _Counter()))
+    uses = list(_collect_uses(nodes, (), (), counter=_Counter()))
     groups = _group_uses(uses)
     return sorted((_make_family(group) for group in groups), key=lambda family: family.first)
 
@@ -70,11 +70,11 @@ class _Counter:
 
 
 def _collect_uses(
-    nodes: Iterable[Node], path: LoopPath, trips: tuple[int, ...], counter: _Counter
+    nodes: Iterable[Node], path: LoopPath, trips: tuple[int, ...], *, counter: _Counter
 ) -> Iterator[TileUse]:
     for position, node in enumerate(nodes):
         if isinstance(node, Repeat):
-            yield from _collect_uses(node.body, (*path, position), (*trips, node.trips), counter)
+            yield from _collect_uses(node.body, (*path, position), (*trips, node.trips), counter=counter)
             continue
         number = counter.next()
         for operand, tile, home in _tile_operands(node):

@@ -91,7 +91,7 @@ def check_independent(kernel: Kernel, loop: Loop) -> None:
 
 def never_overlap(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
     """Whether two accesses to one tensor never meet in different iterations of a loop."""
-    return _is_private(kernel, loop, a.tensor) or _are_disjoint(kernel, loop, a, b)
+    return _is_private(kernel, loop, a.tensor) or _are_disjoint(kernel, loop, a, b=b)
 
 
 def _is_private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:
@@ -99,7 +99,7 @@ def _is_private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:
     return declared is not None and loop in declared.path
 
 
-def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
+def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, *, b: Access) -> bool:
     """Whether different iterations of the loop touch different parts: both walk it along some dimension.
 
     Loops around it are at the same iteration for both accesses; loops inside may differ.

@@ -107,20 +107,25 @@ def split_columns(
         RewriteRefused: the columns of an operand are not written in a form that can be split.
     """
     windows = {
-        access.role: _split_operand(kernel, item, access, share) for access in _full_width_accesses(item)
+        access.role: _split_operand(kernel, item, access, share=share)
+        for access in _full_width_accesses(item)
     }
     first: dict[str, str | None] = {role: front for role, (front, _) in windows.items()}
     last: dict[str, str | None] = {role: back for role, (_, back) in windows.items()}
     return syntax.replace_arguments(item.node, first), syntax.replace_arguments(item.node, last)
 
 
-def _split_operand(kernel: Kernel, item: Statement, access: Access, share: Fraction) -> tuple[str, str]:
+def _split_operand(kernel: Kernel, item: Statement, access: Access, *, share: Fraction) -> tuple[str, str]:
     """The columns of an operand up to its share and from there on, in source that is right for any width."""
     rank, text = len(access.tensor.shape), item.texts[access.role]
     node = syntax.parse_expression(text)
     if isinstance(node, cst.Name):
         return _split_window(
-            text, [":"] * (rank - 1), "0", "", _share_text(_width_text(kernel, item, text, access), share)
+            text,
+            [":"] * (rank - 1),
+            "0",
+            high="",
+            middle=_share_text(_width_text(kernel, item, text, access=access), share),
         )
     if not isinstance(node, cst.Subscript) or access.tensor.copies or len(node.slice) > rank:
         raise RewriteRefused(f"{text} is not indexed plainly")
@@ -129,7 +134,11 @@ def _split_operand(kernel: Kernel, item: Statement, access: Access, share: Fract
     if len(parts) < rank:
         parts += [":"] * (rank - 1 - len(parts))
         return _split_window(
-            base, parts, "0", "", _share_text(_width_text(kernel, item, base, access), share)
+            base,
+            parts,
+            "0",
+            high="",
+            middle=_share_text(_width_text(kernel, item, base, access=access), share),
         )
     piece = node.slice[-1].slice
     if not isinstance(piece, cst.Slice) or piece.step is not None:
@@ -139,13 +148,13 @@ def _split_operand(kernel: Kernel, item: Statement, access: Access, share: Fract
     if low.startswith("-") or high.startswith("-"):
         raise RewriteRefused(f"the columns of {text} are counted from the end")
     width = substitute_names(
-        "high - low", {"high": high or _width_text(kernel, item, base, access), "low": low}
+        "high - low", {"high": high or _width_text(kernel, item, base, access=access), "low": low}
     )
     middle = substitute_names("low + offset", {"low": low, "offset": _share_text(width, share)})
-    return _split_window(base, parts[:-1], low, high, middle)
+    return _split_window(base, parts[:-1], low, high=high, middle=middle)
 
 
-def _width_text(kernel: Kernel, item: Statement, name: str, access: Access) -> str:
+def _width_text(kernel: Kernel, item: Statement, name: str, *, access: Access) -> str:
     """The number of columns of a tensor: the name in its declaration if there is one, else its shape."""
     tensor = access.tensor
     declared = kernel.declarations.get(tensor.id)
@@ -163,7 +172,7 @@ def _share_text(width: str, share: Fraction) -> str:
     return f"{syntax.group_factor(width, first=True)}{product} // {share.denominator}"
 
 
-def _split_window(base: str, parts: Sequence[str], low: str, high: str, middle: str) -> tuple[str, str]:
+def _split_window(base: str, parts: Sequence[str], low: str, *, high: str, middle: str) -> tuple[str, str]:
     """Two windows that meet in the middle."""
     ends = _slice_text(low, middle), _slice_text(middle, high)
     first, last = (f"{base}[{', '.join([*parts, piece])}]" for piece in ends)

@@ -149,12 +149,12 @@ def _dependence_chains_ns(kernel: Kernel, costs: Costs) -> list[float]:
             mine = [item for item in users if loop in item.path]
             written = [a for item in mine for a in item.accesses if a.writes and a.tensor.id == tensor.id]
             if tensor.is_on_chip and any(loop.id not in access.view.loops for access in written):
-                turns = _count_rotating_parts(kernel, tensor, mine, loop)
+                turns = _count_rotating_parts(kernel, tensor, mine, loop=loop)
                 chains.append(sum(sum(costs[item].values()) * item.trips for item in mine) / turns)
     return chains
 
 
-def _count_rotating_parts(kernel: Kernel, tensor: Tensor, users: list[Statement], loop: Loop) -> int:
+def _count_rotating_parts(kernel: Kernel, tensor: Tensor, users: list[Statement], *, loop: Loop) -> int:
     """The number of parts of a tile that rotate in a loop: those that inner loops walk for all users."""
     views = [access.view for item in users for access in item.accesses if access.tensor.id == tensor.id]
     common = frozenset.intersection(*(view.loops for view in views)) - {step.id for step in loop.path}

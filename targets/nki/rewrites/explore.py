@@ -57,7 +57,7 @@ def explore_rewrites(
     refusals: list[str] = []
     for transform, places in there:
         left = most
-        for site, number, choice, result in _apply_choices(transform, places, kernel, target):
+        for site, number, choice, result in _apply_choices(transform, places, kernel, target=target):
             if not left:
                 refusals.append(f"{transform.id}: of so long a kernel no more than {most} are looked at")
                 break
@@ -72,7 +72,7 @@ def explore_rewrites(
 
 
 def _apply_choices(
-    transform: Transform[Any], places: Mapping[str, Any], kernel: Kernel, target: Target
+    transform: Transform[Any], places: Mapping[str, Any], kernel: Kernel, *, target: Target
 ) -> Iterator[tuple[str, int, Choice, str | RewriteRefused]]:
     """(site, number of the choice, choice, new source or refusal)."""
     for site, place in places.items():

@@ -129,10 +129,10 @@ def _inlinable_value(kernel: Kernel, item: Statement) -> str | None:
     (name,) = item.binds
     if re.search(rf"\bfor\s+{name}\b|\blambda\b[^:]*\b{name}\b", kernel.tree.text):
         return None
-    return text if _is_inlinable(kernel, item, name, names_in(text)) else None
+    return text if _is_inlinable(kernel, item, name, parts=names_in(text)) else None
 
 
-def _is_inlinable(kernel: Kernel, item: Statement, name: str, parts: frozenset[str]) -> bool:
+def _is_inlinable(kernel: Kernel, item: Statement, name: str, *, parts: frozenset[str]) -> bool:
     """Whether every reader sees the binding in the same iteration, with unchanged parts."""
     loop, places = item.path[-1], list(_name_scopes(kernel))
     at = next(number for number, place in enumerate(places) if place.node is item)

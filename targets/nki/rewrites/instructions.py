@@ -45,11 +45,11 @@ def make_form(operator: Operator, views: Mapping[str, TensorView], arguments: Ma
         if argument.name in views:
             operands.append(_make_operand(argument, views[argument.name]))
         else:
-            value = _read_parameter(operator, argument, arguments.get(argument.name), views.get("data"))
+            value = _read_parameter(operator, argument, arguments.get(argument.name), data=views.get("data"))
             params += [] if value is None else [(argument.name, value)]
     form = Form(
         operator.name,
-        _select_engine(operator, arguments, tuple(params), operands),
+        _select_engine(operator, arguments, tuple(params), operands=operands),
         tuple(operands),
         tuple(params),
     )
@@ -85,7 +85,7 @@ def _check_effects(operator: Operator, form: Form, arguments: Mapping[str, Value
 
 
 def _select_engine(
-    operator: Operator, arguments: Mapping[str, Value], params: Params, operands: Sequence[Operand]
+    operator: Operator, arguments: Mapping[str, Value], params: Params, *, operands: Sequence[Operand]
 ) -> str:
     chosen = arguments.get("engine")
     if not isinstance(chosen, LibrarySymbol) or chosen.leaf == "unknown" or operator.engines == ("dma",):
@@ -106,7 +106,7 @@ def _make_operand(argument: Argument, view: TensorView) -> Operand:
 
 
 def _read_parameter(
-    operator: Operator, argument: Argument, value: Value, data: TensorView | None
+    operator: Operator, argument: Argument, value: Value, *, data: TensorView | None
 ) -> ParamValue | None:
     if value is None:
         if argument.required:

@@ -39,13 +39,16 @@ async def look_ahead(
     """
     told = problem_job_fields(spec, request.size, request.target)
     parent = await raise_parent(request, read(request.parent.source).decode(), predict, ask, told)
-    return parent.complete(await _search_variants(request, parent.source, read, predict, spec, ask, told))
+    return parent.complete(
+        await _search_variants(request, parent.source, read, predict=predict, spec=spec, ask=ask, told=told)
+    )
 
 
-async def _search_variants(  # noqa: PLR0917
+async def _search_variants(
     request: LookAheadRequest,
     parent: str,
     read: ReadBlob,
+    *,
     predict: Predict,
     spec: ProblemSpec,
     ask: RunEngineJob,

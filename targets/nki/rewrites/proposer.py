@@ -119,7 +119,7 @@ class BuiltinProposer(MechanicalLearner):
             "technique": request.plan.technique,
             "site": detail["site"],
             "choice": choices[number],
-            **_problem_job_fields(request.problem, request.size, request.target, read),
+            **_problem_job_fields(request.problem, request.size, request.target, read=read),
         }
         made = await self._run_job(job)
         return KernelAnswer(made["source"], f"{made['note']}: {made['keeps']}")
@@ -136,7 +136,7 @@ class BuiltinProposer(MechanicalLearner):
             "job": "replay",
             "source": source,
             "steps": [step.model_dump(mode="json") for step in steps],
-            **_problem_job_fields(request.problem, request.size, request.target, read),
+            **_problem_job_fields(request.problem, request.size, request.target, read=read),
         }
         made = await self._run_job(job)
         if plan.detail != {"source": digest_of(made["source"].encode())}:
@@ -175,7 +175,7 @@ def _load_spec(problem: ProblemRef, read: ReadBlob) -> ProblemSpec:
     return build_problem({path: read(digest) for path, digest in problem.files.items()}).spec
 
 
-def _problem_job_fields(problem: ProblemRef, size: str, target: str, read: ReadBlob) -> dict[str, Any]:
+def _problem_job_fields(problem: ProblemRef, size: str, target: str, *, read: ReadBlob) -> dict[str, Any]:
     return prediction_scale.problem_job_fields(_load_spec(problem, read), size, target)
 
 
@@ -193,7 +193,7 @@ def _make_rank_request(request: PlanRequest, read: ReadBlob) -> str:
         "credits": {name: (item.tries, item.log_gain) for name, item in context.credits.items()},
         "count": request.plans,
         "seed": f"{parent.code}|{EffectKey.parse(request.key).round}",
-        **_problem_job_fields(request.problem, request.size, request.target, read),
+        **_problem_job_fields(request.problem, request.size, request.target, read=read),
     }
     return json.dumps(job, sort_keys=True)
 

@@ -48,7 +48,7 @@ def find_proxy_problem(source: str, spec: ProblemSpec, dims: Dims, target: Targe
     """
     full = read_kernel(source, arguments_at(spec, dims), target)
     found, chosen, count = full, dict(dims), count_instructions(full)
-    while count > most and (smaller := _halve_dimensions(source, spec, chosen, target, full)):
+    while count > most and (smaller := _halve_dimensions(source, spec, chosen, target=target, full=full)):
         chosen, found = smaller
         count = count_instructions(found)
     return ProxyProblem(None if found is full else chosen, count_instructions(full))
@@ -68,7 +68,7 @@ def count_instructions(kernel: Kernel) -> int:
 
 
 def _halve_dimensions(
-    source: str, spec: ProblemSpec, dims: Dims, target: Target, full: Kernel
+    source: str, spec: ProblemSpec, dims: Dims, *, target: Target, full: Kernel
 ) -> tuple[dict[str, int], Kernel] | None:
     """The dimensions with one or two halved, whichever leaves most iterations; None if none can be halved."""
     even = sorted(name for name, size in dims.items() if size % 2 == 0)

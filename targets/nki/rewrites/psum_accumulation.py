@@ -110,12 +110,12 @@ def find_loop_sum(kernel: Kernel, adder: Statement) -> LoopSum:
     if set(adder.path) <= set(declared.path) or adder.path[: len(declared.path)] != declared.path:
         raise RewriteRefused(f"no loop adds to {total.name}")
     loop = adder.path[len(declared.path)]
-    clear = _find_clear(kernel, adder, total, loop)
+    clear = _find_clear(kernel, adder, total, loop=loop)
     zero = clear.op == "memset" and clear.arguments.get("value") in (0.0, Affine(0))
     return LoopSum(adder, clear, dst.view, other.view, loop, zero)
 
 
-def _find_clear(kernel: Kernel, adder: Statement, total: Tensor, loop: Loop) -> Statement:
+def _find_clear(kernel: Kernel, adder: Statement, total: Tensor, *, loop: Loop) -> Statement:
     """The statement that begins the sum; nothing else may touch the tile before the loop ends."""
     declared = kernel.declarations[total.id]
     clear, *others = kernel.users_of(total)

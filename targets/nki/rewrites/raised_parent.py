@@ -73,7 +73,7 @@ async def raise_parent(
     """
     if request.parent.author == OWN_AUTHOR:
         return RaisedParent(source)
-    return await _raise_kernel(source, predict, ask, shapes)
+    return await _raise_kernel(source, predict, ask, shapes=shapes)
 
 
 async def read_original(
@@ -103,7 +103,7 @@ async def read_original(
         return found
 
     try:
-        raised = await _raise_kernel(source, observe, ask, shapes)
+        raised = await _raise_kernel(source, observe, ask, shapes=shapes)
         if errors and errors[0] is not None:
             return KernelReading(readable=False, error=errors[0])
         form = await ask({"job": "form", "source": raised.source, **shapes})
@@ -114,7 +114,7 @@ async def read_original(
 
 
 async def _raise_kernel(
-    source: str, predict: Predict, ask: RunEngineJob, shapes: dict[str, Any]
+    source: str, predict: Predict, ask: RunEngineJob, *, shapes: dict[str, Any]
 ) -> RaisedParent:
     form = await ask({"job": "form", "source": source, **shapes})
     if not form["obstacles"]:
@@ -137,14 +137,14 @@ async def _raise_kernel(
         title=f"raise the kernel to its canonical form ({form['obstacles'][0]})",
         choice={"source": digest_of(raised.encode())},
     )
-    separated = await _separate_tiles(raised, after, predict, ask, shapes)
+    separated = await _separate_tiles(raised, after, predict, ask=ask, shapes=shapes)
     if separated is None:
         return RaisedParent(raised, (step,), raised)
     return RaisedParent(separated, (step, SEPARATE), raised)
 
 
 async def _separate_tiles(
-    raised: str, before: PredictedLatency, predict: Predict, ask: RunEngineJob, shapes: dict[str, Any]
+    raised: str, before: PredictedLatency, predict: Predict, *, ask: RunEngineJob, shapes: dict[str, Any]
 ) -> str | None:
     """The kernel with separate tiles; None if that does not apply, or makes it slower."""
     steps = [SEPARATE.model_dump(mode="json")]

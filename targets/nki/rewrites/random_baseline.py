@@ -29,10 +29,11 @@ async def draw_variants(
     Raises:
         RoleError: the parent cannot be read, or the pool failed.
     """
-    made = await _draw_kernels(request, parent, ask, shapes, SPARE_FACTOR * request.variants)
+    made = await _draw_kernels(request, parent, ask, shapes=shapes, count=SPARE_FACTOR * request.variants)
     sources = dict(list(made.items())[: request.variants])
     found = [
-        _make_variant(source, steps, None, request.parent.latency_ms) for source, steps in sources.items()
+        _make_variant(source, steps, None, parent_ms=request.parent.latency_ms)
+        for source, steps in sources.items()
     ]
     return _make_answer(request, found, sources, ())
 
@@ -52,7 +53,7 @@ async def draw_and_predict(
     affordable = request.instructions // max(1, scale.parent.instructions)
     wanted = min(PREDICTED_FACTOR * request.variants, affordable)
     count = min(request.predictions, max(request.variants, wanted))
-    made = await _draw_kernels(request, parent, ask, shapes, count)
+    made = await _draw_kernels(request, parent, ask, shapes=shapes, count=count)
     answers = await scale.predict(list(made)) if made else []
     timed = {
         answer.code: (answer.latency_ms, source)
@@ -61,12 +62,12 @@ async def draw_and_predict(
     }
     fastest = sorted(timed.values())[: request.variants]
     parent_ms = request.parent.latency_ms
-    found = [_make_variant(source, made[source], ms, parent_ms) for ms, source in fastest]
+    found = [_make_variant(source, made[source], ms, parent_ms=parent_ms) for ms, source in fastest]
     return _make_answer(request, found, {source: made[source] for _, source in fastest}, answers)
 
 
 async def _draw_kernels(
-    request: LookAheadRequest, parent: str, ask: RunEngineJob, shapes: Mapping[str, Any], count: int
+    request: LookAheadRequest, parent: str, ask: RunEngineJob, *, shapes: Mapping[str, Any], count: int
 ) -> dict[str, list[RewriteStep]]:
     """Different kernels in the order in which they were drawn, and how each was made."""
     job = {"job": "wander", "source": parent, "longest": request.drawn, **shapes}
@@ -79,7 +80,7 @@ async def _draw_kernels(
 
 
 def _make_variant(
-    source: str, steps: Sequence[RewriteStep], latency_ms: float | None, parent_ms: float
+    source: str, steps: Sequence[RewriteStep], latency_ms: float | None, *, parent_ms: float
 ) -> Variant:
     """A variant whose steps have equal shares of its predicted gain."""
     each = (parent_ms / latency_ms) ** (1 / len(steps)) if latency_ms is not None else 1.0

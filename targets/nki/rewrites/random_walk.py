@@ -40,7 +40,7 @@ def walk_randomly(
     made: list[RandomStep] = []
     kernel: Kernel | None = canonicalize_kernel(read_kernel(source, arguments, target), target)
     while kernel is not None and len(made) < steps:
-        one = _draw_step(kernel, arguments, target, random)
+        one = _draw_step(kernel, arguments, target, random=random)
         if one is None:
             break
         made.append(one)
@@ -49,7 +49,7 @@ def walk_randomly(
 
 
 def _draw_step(
-    kernel: Kernel, arguments: Sequence[KernelArgument], target: Target, random: Random
+    kernel: Kernel, arguments: Sequence[KernelArgument], target: Target, *, random: Random
 ) -> RandomStep | None:
     """One rewrite that applies and changes something; a refused one is drawn no more."""
     before = normalize_source(kernel.module.code)
@@ -60,7 +60,7 @@ def _draw_step(
     ]
     random.shuffle(sites)
     for transform, site, place in sites:
-        for choice in _shuffle_choices(transform, kernel, target, place, random):
+        for choice in _shuffle_choices(transform, kernel, target, place=place, random=random):
             try:
                 source = transform.apply(kernel, target, place, choice)
                 check_rewrite(kernel, source, arguments, target)
@@ -72,7 +72,7 @@ def _draw_step(
 
 
 def _shuffle_choices(
-    transform: Transform[Any], kernel: Kernel, target: Target, place: Any, random: Random
+    transform: Transform[Any], kernel: Kernel, target: Target, *, place: Any, random: Random
 ) -> list[Choice]:
     """The choices at a site, in random order; empty if the rewrite does not apply."""
     try:

@@ -73,7 +73,7 @@ class _TilingWriter:
         if tensor.id in found.lists:
             if not isinstance(value, ast.ListComp) or len(tensor.copies) != 1:
                 raise RewriteRefused(f"{tensor.name} is a list of lists")
-            _set_integer(value.generators[0].iter, 0, self._tiling.trips, tensor.name)
+            _set_integer(value.generators[0].iter, 0, self._tiling.trips, name=tensor.name)
             changed = True
         call = value
         while isinstance(call, ast.ListComp):
@@ -83,7 +83,7 @@ class _TilingWriter:
             key = tensor.id, dim
             size = self._tiling.width if key in found.tiles else self._tiling.trips
             if key in found.tiles | found.counters:
-                _set_integer(call.args[0], dim, size, tensor.name)
+                _set_integer(call.args[0], dim, size, name=tensor.name)
                 changed = True
         if not changed:
             return None
@@ -180,17 +180,17 @@ class _TilingWriter:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             name, width = access.tensor.name, self._tiling.width
-            if node.func.attr == "broadcast" and _is_repeated_tile(found, item, access, node):
-                _set_argument(node, 1, width, name)
+            if node.func.attr == "broadcast" and _is_repeated_tile(found, item, access, node=node):
+                _set_argument(node, 1, width, name=name)
             elif node.func.attr == "reshape" and (access.tensor.id, 0) in found.tiles:
-                _set_integer(node.args[0], 0, width, name)
+                _set_integer(node.args[0], 0, width, name=name)
             elif node.func.attr == "reshape" and any(
                 found.fills(access, d) for d in range(len(access.view.box))
             ):
                 raise RewriteRefused(f"{name} is reshaped along its tiles")
 
 
-def _is_repeated_tile(found: TileClass, item: Statement, access: Access, node: ast.Call) -> bool:
+def _is_repeated_tile(found: TileClass, item: Statement, access: Access, *, node: ast.Call) -> bool:
     """Whether a broadcast repeats its operand along a dimension that holds one tile."""
     first = node.args[0]
     if not isinstance(first, ast.Constant) or not isinstance(first.value, int):
@@ -237,7 +237,7 @@ def _is_named(node: ast.Subscript) -> bool:
     )
 
 
-def _set_integer(node: ast.expr, place: int, value: int, name: str) -> None:
+def _set_integer(node: ast.expr, place: int, value: int, *, name: str) -> None:
     """Set one integer of a tuple, or of a call's arguments."""
     items = node.elts if isinstance(node, ast.Tuple | ast.List) else getattr(node, "args", [])
     if place >= len(items) or not isinstance(items[place], ast.Constant):
@@ -245,7 +245,7 @@ def _set_integer(node: ast.expr, place: int, value: int, name: str) -> None:
     items[place] = ast.Constant(value)
 
 
-def _set_argument(node: ast.Call, place: int, value: int, name: str) -> None:
+def _set_argument(node: ast.Call, place: int, value: int, *, name: str) -> None:
     if len(node.args) <= place or not isinstance(node.args[place], ast.Constant):
         raise RewriteRefused(f"a size of {name} has a name: change that")
     node.args[place] = ast.Constant(value)

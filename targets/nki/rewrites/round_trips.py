@@ -79,7 +79,7 @@ def find_round_trip(kernel: Kernel, load: Statement) -> RoundTrip:
         raise RewriteRefused(f"{tile.name} is not stored whole, or rearranged")
     if not (stored.view.plain and middle.view.plain) or kept.view.shape != stored.view.shape:
         raise RewriteRefused(f"{hbm.name} is rearranged on the way")
-    _check_unchanged(kernel, tile, store, load)
+    _check_unchanged(kernel, tile, store, load=load)
     return RoundTrip(store, load, _loaded_part(kernel, store, load))
 
 
@@ -116,7 +116,7 @@ def _require_access(item: Statement, role: str) -> Access:
     return found
 
 
-def _check_unchanged(kernel: Kernel, tile: Tensor, store: Statement, load: Statement) -> None:
+def _check_unchanged(kernel: Kernel, tile: Tensor, store: Statement, *, load: Statement) -> None:
     around = [loop for loop in load.path if loop not in store.path]
     if (
         kernel.may_change(tile, store, load)

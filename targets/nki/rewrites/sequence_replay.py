@@ -71,7 +71,11 @@ def replay_sequence(
     kernel = canonicalize_kernel(read_kernel(source, arguments, target), target)
     made: list[ReplayedStep] = []
     for number, step in enumerate(past):
-        one = _carry_out_step(number, step, kernel, arguments, target) if step is not None else None
+        one = (
+            _carry_out_step(number, step, kernel, arguments=arguments, target=target)
+            if step is not None
+            else None
+        )
         if one is not None:
             made.append(one)
             kernel = canonicalize_kernel(one.kernel, target)
@@ -93,7 +97,7 @@ def follow_sequence(
             if source is None or transform is None:
                 yield None
                 continue
-            source, past = _retake_step(source, transform, step, arguments, target)
+            source, past = _retake_step(source, transform, step, arguments=arguments, target=target)
             yield past
 
 
@@ -101,6 +105,7 @@ def _retake_step(
     source: str,
     transform: Transform[Any],
     step: Mapping[str, Any],
+    *,
     arguments: Sequence[KernelArgument],
     target: Target,
 ) -> tuple[str | None, PastStep | None]:
@@ -108,7 +113,7 @@ def _retake_step(
     try:
         kernel = canonicalize_kernel(read_kernel(source, arguments, target), target)
         place = transform.find_sites(kernel, target)[step["site"]]
-        if step["choice"] not in _list_choices(transform, kernel, target, place):
+        if step["choice"] not in _list_choices(transform, kernel, target, place=place):
             return None, None
         after = transform.apply(kernel, target, place, step["choice"])
     except (RewriteRefused, SourceError, KeyError):
@@ -117,7 +122,7 @@ def _retake_step(
 
 
 def _carry_out_step(
-    number: int, step: PastStep, kernel: Kernel, arguments: Sequence[KernelArgument], target: Target
+    number: int, step: PastStep, kernel: Kernel, *, arguments: Sequence[KernelArgument], target: Target
 ) -> ReplayedStep | None:
     before = normalize_source(kernel.module.code)
     for spot in _rank_sites(step, kernel, target):
@@ -136,7 +141,7 @@ def _rank_sites(step: PastStep, kernel: Kernel, target: Target) -> list[_ReplayS
     """The sites where a step may be taken, the most similar first, each with its most similar parameters."""
     transform = TRANSFORMS[step.technique]
     there = transform.find_sites(step.kernel, target)
-    theirs = _list_choices(transform, step.kernel, target, there[step.site])
+    theirs = _list_choices(transform, step.kernel, target, place=there[step.site])
     wanted, rank = describe_site(step.kernel, there[step.site]), _relative_rank(list(there), step.site)
     here = transform.find_sites(kernel, target)
     ordered = sorted(
@@ -147,7 +152,7 @@ def _rank_sites(step: PastStep, kernel: Kernel, target: Target) -> list[_ReplayS
     for alike, site in ordered:
         if alike < MIN_SIMILARITY or len(spots) >= MAX_TRIES:
             break
-        mine = _list_choices(transform, kernel, target, here[site])
+        mine = _list_choices(transform, kernel, target, place=here[site])
         if mine:
             spots.append(
                 _ReplaySite(transform, site, here[site], select_similar_choice(mine, theirs, step.choice))
@@ -155,7 +160,7 @@ def _rank_sites(step: PastStep, kernel: Kernel, target: Target) -> list[_ReplayS
     return spots
 
 
-def _list_choices(transform: Transform[Any], kernel: Kernel, target: Target, place: Any) -> list[Choice]:
+def _list_choices(transform: Transform[Any], kernel: Kernel, target: Target, *, place: Any) -> list[Choice]:
     """The parameters at a site; empty if the rewrite does not apply."""
     try:
         return [dict(choice) for choice in transform.list_choices(kernel, target, place)]

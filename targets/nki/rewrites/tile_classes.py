@@ -103,11 +103,11 @@ def _grow_by_statement(found: TileClass, item: Statement) -> bool:
             continue
         for access, dim in places:
             if dim is not None and not found.is_tiled(access, dim):
-                grown |= _add_dimension(found, item, access, dim)
+                grown |= _add_dimension(found, item, access, dim=dim)
     return grown
 
 
-def _add_dimension(found: TileClass, item: Statement, access: Access, dim: int) -> bool:
+def _add_dimension(found: TileClass, item: Statement, access: Access, *, dim: int) -> bool:
     """Add a dimension that another operand's tile fixes: one that holds a tile, or that a loop walks."""
     window, tensor = access.view.box[dim], access.tensor
     loops = {loop.id: loop for loop in item.path}

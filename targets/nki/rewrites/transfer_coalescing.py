@@ -60,13 +60,15 @@ def plan_coalesce(kernel: Kernel, loop: Loop, mover: Statement) -> CoalescePlan:
     source, goal = mover.find_access(MOVED_OPERANDS[mover.op]), mover.find_access("dst")
     if source is None or goal is None:
         raise RewriteRefused(f"{mover.op} does not move a tile")
-    _check_interference(kernel, loop, mover, source, goal)
-    _check_tile(kernel, loop, mover, source.tensor)
-    dim, axis, grows = _find_axes(kernel, loop, mover, source, goal)
+    _check_interference(kernel, loop, mover, source=source, goal=goal)
+    _check_tile(kernel, loop, mover, tile=source.tensor)
+    dim, axis, grows = _find_axes(kernel, loop, mover, source=source, goal=goal)
     return CoalescePlan(kernel, loop, mover, source.tensor, dim, axis, grows)
 
 
-def _check_interference(kernel: Kernel, loop: Loop, mover: Statement, source: Access, goal: Access) -> None:
+def _check_interference(
+    kernel: Kernel, loop: Loop, mover: Statement, *, source: Access, goal: Access
+) -> None:
     """Check that nothing else in the loop touches the destination, or changes what the mover reads."""
     if goal.reads:
         raise RewriteRefused(f"{mover.op} adds to what {goal.tensor.name} holds")
@@ -92,7 +94,7 @@ def _check_interference(kernel: Kernel, loop: Loop, mover: Statement, source: Ac
             )
 
 
-def _check_tile(kernel: Kernel, loop: Loop, mover: Statement, tile: Tensor) -> None:
+def _check_tile(kernel: Kernel, loop: Loop, mover: Statement, *, tile: Tensor) -> None:
     """Check that the tile belongs to one iteration and is finished when it is moved."""
     declared = kernel.declarations.get(tile.id)
     if declared is None or declared.path != mover.path or declared.guards or not tile.is_on_chip:
@@ -111,7 +113,7 @@ def _check_tile(kernel: Kernel, loop: Loop, mover: Statement, tile: Tensor) -> N
 
 
 def _find_axes(
-    kernel: Kernel, loop: Loop, mover: Statement, source: Access, goal: Access
+    kernel: Kernel, loop: Loop, mover: Statement, *, source: Access, goal: Access
 ) -> tuple[int, int, bool]:
     """(dimension of the destination, axis of the tile, whether that axis grows)."""
     if not (source.view.is_whole and source.view.plain and goal.view.plain):

@@ -198,7 +198,7 @@ def index_view(view: TensorView, keys: tuple[Value, ...], trips: Mapping[str, in
         if _is_outside(*bounds, axis.count):
             raise UnreadableSyntax(f"an index beyond the {axis.count} elements of {view.tensor.name}")
         _check_not_negative(view.tensor, bounds[0], trips)
-        kept = _narrow_axis(axis, bounds, box, within)
+        kept = _narrow_axis(axis, bounds, box, within=within)
         if isinstance(key, Slice) or (position == 0 and view.tensor.is_on_chip):
             axes.append(kept)
     axes.extend(view.axes[len(keys) :])
@@ -234,7 +234,7 @@ def _is_outside(start: Affine, size: int, step: int, count: int) -> bool:
 
 
 def _narrow_axis(
-    axis: ViewAxis, bounds: tuple[Affine, int, int], box: list[DimensionRange], within: list[Affine]
+    axis: ViewAxis, bounds: tuple[Affine, int, int], box: list[DimensionRange], *, within: list[Affine]
 ) -> ViewAxis:
     """Narrow `box` along the axis' declared dimension; an axis without one leaves the box whole."""
     start, size, step = bounds

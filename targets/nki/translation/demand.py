@@ -292,7 +292,7 @@ class Demand:
             raise UntranslatableError(f"elements at {len(runs)} listed places along an axis")
         parts: list[Part] = []
         for start, end in runs:
-            seen = _restrict(indices[axis], start, end - start, number)
+            seen = _restrict(indices[axis], start, end - start, number=number)
             if seen is None:
                 continue
             inside, box = seen
@@ -374,12 +374,12 @@ class Demand:
         box: list[tuple[Atom, int, Atom]] = []
         for axis, index in enumerate(indices):
             if axis not in aligned.axes:  # the piece has one place along this axis
-                seen = _restrict(index, aligned.starts[axis], 1, number)
+                seen = _restrict(index, aligned.starts[axis], 1, number=number)
             else:
                 piece_axis, step = aligned.axes[axis]
                 if step != 1:
                     raise StoredNeededError(number)
-                seen = _restrict(index, aligned.starts[axis], shape[piece_axis], number)
+                seen = _restrict(index, aligned.starts[axis], shape[piece_axis], number=number)
             if seen is None:
                 return None
             inside, bounds = seen
@@ -426,7 +426,7 @@ def _even_runs(line: np.ndarray) -> int | None:
 
 
 def _restrict(
-    index: AxisIndex, start: int, size: int, number: int
+    index: AxisIndex, start: int, size: int, *, number: int
 ) -> tuple[AxisIndex, list[tuple[Atom, int, Atom]]] | None:
     """Cut an index to [start, start + size): the index from there, and the loop's part; None: it is empty."""
     if not index.terms:
@@ -443,16 +443,16 @@ def _restrict(
         if (start - index.offset) % period == 0 and size % period == 0:
             first, count = (start - index.offset) // period, size // period
             first, last = max(0, first), min(atom.size, first + count)
-            return _cut(index, atom, step, range(first, last), start)
+            return _cut(index, atom, step, kept=range(first, last), start=start)
         raise StoredNeededError(number)
     if step != 1:
         raise StoredNeededError(number)
     first, last = max(0, start - index.offset), min(atom.size, start + size - index.offset)
-    return _cut(index, atom, step, range(first, last), start)
+    return _cut(index, atom, step, kept=range(first, last), start=start)
 
 
 def _cut(
-    index: AxisIndex, atom: Atom, step: int, kept: range, start: int
+    index: AxisIndex, atom: Atom, step: int, *, kept: range, start: int
 ) -> tuple[AxisIndex, list[tuple[Atom, int, Atom]]] | None:
     if not kept:
         return None

@@ -97,10 +97,10 @@ def make_table(context: StageContext, value: Value, partition: Atom | None, free
     assert isinstance(value, Table)
     affine = find_affine(value)
     if affine is not None:
-        return _make_ramp(context, value, affine, partition, free)
+        return _make_ramp(context, value, affine, partition=partition, free=free)
     predicate = find_predicate(value)
     if predicate is not None:
-        ramp = _make_ramp(context, value, predicate, partition, free)
+        ramp = _make_ramp(context, value, predicate, partition=partition, free=free)
         return _fill(
             context, "mask", value, partition, free,
             lambda dst, views: f"nisa.tensor_scalar(dst={dst}, data={views.full(ramp)}, "
@@ -115,6 +115,7 @@ def _make_ramp(
     context: StageContext,
     value: Table,
     affine: AffineNumbers,
+    *,
     partition: Atom | None,
     free: tuple[Atom, ...],
 ) -> Tile:
@@ -190,7 +191,7 @@ def _activate(  # noqa: PLR0917  a maker's arguments, and the function's
     if name != "copy":
         context.busy["scalar"] += context.width(partition, free)
     tile = context.result_tile(value, stem or _STEMS.get(name, name), partition, free)
-    total = _sum_tile(context, value, partition, free)
+    total = _sum_tile(context, value, partition, free=free)
     with context.rows(lines, partition) as rows:
         views = Views(context, rows, free)
         texts = "".join(f", {key}={views.scalar(item)}" for key, item in more.items())
@@ -204,7 +205,7 @@ def _activate(  # noqa: PLR0917  a maker's arguments, and the function's
 
 
 def _sum_tile(
-    context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
+    context: StageContext, value: Value, partition: Atom | None, *, free: tuple[Atom, ...]
 ) -> Tile | None:
     """A column for the sum of a value's elements in each partition, if something wants it."""
     total = context.sums.get(value)
@@ -252,10 +253,10 @@ def make_binary(
     if value.function == "multiply" and value.left is value.right:
         inner, more = _activation_source(context, Unary(value.node, "square", value.left), partition)
         return _activate(context, value, partition, free, "square", context.tile(inner, partition), more)
-    steps = _scalar_steps(context, value, partition, free)
+    steps = _scalar_steps(context, value, partition, free=free)
     if steps is None and dtype == "float32":
-        found = _by_columns(context, value, partition, free) or _three_operands(
-            context, value, partition, free
+        found = _by_columns(context, value, partition, free=free) or _three_operands(
+            context, value, partition, free=free
         )
         if found is not None:
             return found
@@ -308,7 +309,7 @@ def _as_linear(
 
 
 def _by_columns(
-    context: StageContext, value: Binary, partition: Atom | None, free: tuple[Atom, ...]
+    context: StageContext, value: Binary, partition: Atom | None, *, free: tuple[Atom, ...]
 ) -> Tile | None:
     """Functions whose operands vary with the first free loop only: columns, for each of its steps."""
     if len(free) < 2 or free[0].size > _MOST_STEPS or context.width(None, free[1:]) < _LONG_STEP:
@@ -319,7 +320,7 @@ def _by_columns(
     while (
         len(steps) < 2 and isinstance(source, Binary) and (source is value or context.is_absorbable(source))
     ):
-        step = _column_step(context, source, partition, first)
+        step = _column_step(context, source, partition, loop=first)
         if step is None or (steps and not _pairs(source, value)):
             break
         source, steps = step[0], [step[1], *steps]
@@ -344,12 +345,12 @@ def _by_columns(
             target, given = (context.view(item, rows, rest, fixed={first: name}) for item in (tile, data))
             if linear is not None and by_scalar:
                 texts = "".join(
-                    f", {key}={_column_text(context, one, rows, name)}" for key, one in linear.items()
+                    f", {key}={_column_text(context, one, rows, place=name)}" for key, one in linear.items()
                 )
                 lines.add(f"nisa.activation(dst={target}, op=nl.copy, data={given}{texts})")
                 return tile
             texts = "".join(
-                f", op{at}=nl.{function}, operand{at}={_column_text(context, one, rows, name)}"
+                f", op{at}=nl.{function}, operand{at}={_column_text(context, one, rows, place=name)}"
                 + f", reverse{at}=True" * turned
                 for at, (function, one, turned) in enumerate(operands)
             )
@@ -358,7 +359,7 @@ def _by_columns(
 
 
 def _column_step(
-    context: StageContext, value: Binary, partition: Atom | None, loop: Atom
+    context: StageContext, value: Binary, partition: Atom | None, *, loop: Atom
 ) -> tuple[Value, tuple[str, Value, bool]] | None:
     """A function of a value, and one that is a number or has no loops inside a partition but this one."""
     for scalar, other, turned in ((value.right, value.left, False), (value.left, value.right, True)):
@@ -369,20 +370,20 @@ def _column_step(
     return None
 
 
-def _column_text(context: StageContext, operand: Tile | float, rows: Rows, place: str) -> str:
+def _column_text(context: StageContext, operand: Tile | float, rows: Rows, *, place: str) -> str:
     if not isinstance(operand, Tile):
         return float_text(operand)
     return context.view(operand, rows, operand.free, dict.fromkeys(operand.free, (place, 1)))
 
 
 def _three_operands(
-    context: StageContext, value: Binary, partition: Atom | None, free: tuple[Atom, ...]
+    context: StageContext, value: Binary, partition: Atom | None, *, free: tuple[Atom, ...]
 ) -> Tile | None:
     """(data op0 scalar) op1 tensor as one instruction, if one operand is made by a number or a column."""
     for inner, other, turned in ((value.left, value.right, False), (value.right, value.left, True)):
         if not isinstance(inner, Binary) or not context.is_absorbable(inner) or inner is other:
             continue
-        first = _scalar_step(context, inner, partition, free)
+        first = _scalar_step(context, inner, partition, free=free)
         fits = context.nest.free_atoms(inner, partition) == free and _pairs(inner, value)
         if first is None or not fits:
             continue
@@ -404,15 +405,15 @@ def _three_operands(
 
 
 def _scalar_steps(
-    context: StageContext, value: Binary, partition: Atom | None, free: tuple[Atom, ...]
+    context: StageContext, value: Binary, partition: Atom | None, *, free: tuple[Atom, ...]
 ) -> tuple[Value, list[_Step]] | None:
     """One or two functions of a value and numbers or columns, which one instruction computes."""
-    last = _scalar_step(context, value, partition, free)
+    last = _scalar_step(context, value, partition, free=free)
     if last is None:
         return None
     source, step = last
     if isinstance(source, Binary) and context.is_absorbable(source) and _pairs(source, value):
-        first = _scalar_step(context, source, partition, free)
+        first = _scalar_step(context, source, partition, free=free)
         if first is not None and context.nest.free_atoms(source, partition) == free:
             return first[0], [_make_step(context, item, partition) for item in (first[1], step)]
     return source, [_make_step(context, step, partition)]
@@ -423,7 +424,7 @@ def _pairs(first: Binary, second: Binary) -> bool:
 
 
 def _scalar_step(
-    context: StageContext, value: Binary, partition: Atom | None, free: tuple[Atom, ...]
+    context: StageContext, value: Binary, partition: Atom | None, *, free: tuple[Atom, ...]
 ) -> tuple[Value, tuple[str, Value, bool]] | None:
     for scalar, other, turned in ((value.right, value.left, False), (value.left, value.right, True)):
         if isinstance(other, Number):
@@ -445,11 +446,11 @@ def make_select(context: StageContext, value: Value, partition: Atom | None, fre
     """A choice: by index if the condition is known, else by a mask."""
     assert isinstance(value, Select)
     if isinstance(value.condition, Table):
-        found = _select_by_index(context, value, value.condition, partition, free)
+        found = _select_by_index(context, value, value.condition, partition=partition, free=free)
         if found is not None:
             return found
     lines = context.lines(value)
-    bits = _choice_bits(context, value, partition, free)
+    bits = _choice_bits(context, value, partition, free=free)
     left, right = context.tile(value.left, partition), context.tile(value.right, partition)
     is_own = context.uses[value.right] == 1 and right.free == free and context.lines(value.right) is lines
     tile = right if is_own else context.new_tile("chosen", partition, free, lines)
@@ -464,7 +465,7 @@ def make_select(context: StageContext, value: Value, partition: Atom | None, fre
 
 
 def _choice_bits(
-    context: StageContext, value: Select, partition: Atom | None, free: tuple[Atom, ...]
+    context: StageContext, value: Select, partition: Atom | None, *, free: tuple[Atom, ...]
 ) -> Tile:
     """Where a choice takes its first value, as bytes."""
     condition = value.condition
@@ -481,7 +482,7 @@ def _choice_bits(
 
 
 def _select_by_index(
-    context: StageContext, value: Select, condition: Table, partition: Atom | None, free: tuple[Atom, ...]
+    context: StageContext, value: Select, condition: Table, *, partition: Atom | None, free: tuple[Atom, ...]
 ) -> Tile | None:
     """One instruction, if one of the two is a number and the condition compares indices."""
     affine = find_predicate(condition)

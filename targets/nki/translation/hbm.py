@@ -31,7 +31,7 @@ def array_text(
     if any(stride < 0 for _, stride in access.terms):
         raise UntranslatableError(f"elements of {buffer.name} that are read backwards")
     found = _slices(buffer, access, runs, fixed)
-    return found if found is not None else _pattern(buffer, access, runs, fixed)
+    return found if found is not None else _pattern(buffer, access, runs, fixed=fixed)
 
 
 def _slices(
@@ -64,7 +64,7 @@ def _slices(
     return buffer.name if whole else f"{buffer.name}[{', '.join(texts)}]"
 
 
-def _pattern(buffer: Buffer, access: Access, runs: Sequence[Run | int], fixed: Mapping[Atom, str]) -> str:
+def _pattern(buffer: Buffer, access: Access, runs: Sequence[Run | int], *, fixed: Mapping[Atom, str]) -> str:
     pairs = []
     terms: list[str | int] = [access.offset]
     for run in runs:

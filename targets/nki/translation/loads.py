@@ -116,7 +116,7 @@ def write_load(
     """
     if context.nest.chunks(tile.partition) == 1:
         with context.rows(lines, tile.partition) as rows:
-            _write_transfer(context, load, tile, lines, part, rows)
+            _write_transfer(context, load, tile, lines=lines, part=part, rows=rows)
         return
     assert tile.partition is not None
     full, rest = divmod(tile.partition.size, PARTITIONS)
@@ -124,16 +124,19 @@ def write_load(
     step = PARTITIONS * load.access.stride(tile.partition)
     whole = replace(load, access=make_access(load.access.offset, [*load.access.terms, (chunk, step)]))
     chunks = Rows(PARTITIONS, f"0:{full}", "0")
-    _write_transfer(context, whole, tile, lines, part, chunks, (Run(chunk, "0", full),))
+    _write_transfer(
+        context, whole, tile, lines=lines, part=part, rows=chunks, chunks=(Run(chunk, "0", full),)
+    )
     if rest:
         last = Rows(rest, str(full), str(full * PARTITIONS))
-        _write_transfer(context, load, tile, lines, part, last)
+        _write_transfer(context, load, tile, lines=lines, part=part, rows=last)
 
 
-def _write_transfer(  # noqa: PLR0917  what a load is, and the rows that one transfer takes
+def _write_transfer(
     context: StageContext,
     load: Load,
     tile: Tile,
+    *,
     lines: Lines,
     part: tuple[tuple[Atom, int, Atom], ...],
     rows: Rows,

@@ -82,7 +82,7 @@ def _keeps_apart(item: Value, pair: set[Atom]) -> bool:
     return False
 
 
-def _merged_access(access: Access, outer: Atom, inner: Atom, both: Atom) -> Access:
+def _merged_access(access: Access, outer: Atom, inner: Atom, *, both: Atom) -> Access:
     terms = [(both if atom == inner else atom, stride) for atom, stride in access.terms if atom != outer]
     return make_access(access.offset, terms)
 
@@ -168,7 +168,7 @@ class _Merger(ValueChange):
         self.outer, self.inner, self.both = outer, inner, both
 
     def access(self, access: Access) -> Access:
-        return _merged_access(access, self.outer, self.inner, self.both)
+        return _merged_access(access, self.outer, self.inner, both=self.both)
 
     def loops(self, atoms: Sequence[Atom]) -> tuple[Atom, ...]:
         return tuple(self.both if atom == self.outer else atom for atom in atoms if atom != self.inner)

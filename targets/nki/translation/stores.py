@@ -46,7 +46,7 @@ def _write_store(context: StageContext, store: Store) -> None:
         tile, store = turned, replace(store, access=store.access.turned())
     if store.buffer.dtype != "float32" or not _lies_as_stored(store, tile, free):
         free = tuple(sorted(free, key=lambda atom: -store.access.stride(atom)))
-        tile = _rewritten(context, store, tile, lines, free)
+        tile = _rewritten(context, store, tile, lines=lines, free=free)
     with context.rows(lines, tile.partition) as rows:
         whole = Tile(tile.name, tile.partition, free, tile.chunks)
         target = array_text(
@@ -136,7 +136,9 @@ def _lies_as_stored(store: Store, tile: Tile, free: Sequence[Atom]) -> bool:
     return not tile.places and (is_column or (tile.free == tuple(free) and strides == sorted(strides)[::-1]))
 
 
-def _rewritten(context: StageContext, store: Store, tile: Tile, lines: Lines, free: tuple[Atom, ...]) -> Tile:
+def _rewritten(
+    context: StageContext, store: Store, tile: Tile, *, lines: Lines, free: tuple[Atom, ...]
+) -> Tile:
     """The tile's elements in the order and type of the array that they are written to."""
     result = context.new_tile("result", tile.partition, free, lines, dtype=store.buffer.dtype)
     with context.rows(lines, tile.partition) as rows:

@@ -166,7 +166,7 @@ def _join(members: Sequence[_Member], walked: frozenset[Atom]) -> dict[Value, Wi
     size = prod(atom.size for atom in access.atoms)
     if size > sum(member.size for member in members) or not any(spans):
         return {}
-    hull = _make_hull(first, access, boxes, spans, bases)
+    hull = _make_hull(first, access, boxes, spans=spans, bases=bases)
     return {member.value: Window(hull, _places(member, spans)) for member in members}
 
 
@@ -225,6 +225,7 @@ def _make_hull(
     first: _Member,
     access: Access,
     boxes: Sequence[tuple[Atom, int, Atom]],
+    *,
     spans: Sequence[tuple[Atom, int] | None],
     bases: set[float | None],
 ) -> Hull:

@@ -29,7 +29,7 @@ def einsum(recorder: ArrayRecorder, subscripts: Any, *operands: Any, **kwargs: A
     ]
     names, result = _parse_labels(subscripts, [array.ndim for array in arrays])
     terms = [
-        _reduce_unshared(array, own, result, names[:at] + names[at + 1 :])
+        _reduce_unshared(array, own, result, others=names[:at] + names[at + 1 :])
         for at, (array, own) in enumerate(zip(arrays, names, strict=True))
     ]
     while len(terms) > 1:
@@ -86,7 +86,7 @@ def _parse_labels(subscripts: str, dimensions: Sequence[int]) -> tuple[list[str]
 
 
 def _reduce_unshared(
-    array: RecordedArray, own: str, result: str, others: Sequence[str]
+    array: RecordedArray, own: str, result: str, *, others: Sequence[str]
 ) -> tuple[RecordedArray, str]:
     """Reduce one operand alone: diagonals of repeated letters, sums over letters that only it has."""
     unique = "".join(dict.fromkeys(own))
@@ -117,16 +117,16 @@ def _multiply_terms(
         for label, size in zip(other, right.shape, strict=True)
     }
     if not inner:
-        return _multiply_elementwise(left, own, right, other, [*batch, *rows, *columns])
-    one = _as_matrices(left, own, batch, rows, inner)
-    two = _as_matrices(right, other, batch, inner, columns)
+        return _multiply_elementwise(left, own, right, other=other, labels=[*batch, *rows, *columns])
+    one = _as_matrices(left, own, batch, rows=rows, columns=inner)
+    two = _as_matrices(right, other, batch, rows=inner, columns=columns)
     found = record_matmul(left.recorder, one, two)
     shape = tuple(sizes[label] for label in (*batch, *rows, *columns))
     return found.move_shadow(lambda shadow: shadow.reshape(shape)), "".join((*batch, *rows, *columns))
 
 
 def _as_matrices(
-    array: RecordedArray, own: str, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]
+    array: RecordedArray, own: str, batch: Sequence[str], *, rows: Sequence[str], columns: Sequence[str]
 ) -> RecordedArray:
     """Return the array as matrices, with the letters of rows and of columns each merged into one axis."""
     order = [own.index(label) for label in (*batch, *rows, *columns)]
@@ -137,7 +137,7 @@ def _as_matrices(
 
 
 def _multiply_elementwise(
-    left: RecordedArray, own: str, right: RecordedArray, other: str, labels: Sequence[str]
+    left: RecordedArray, own: str, right: RecordedArray, *, other: str, labels: Sequence[str]
 ) -> tuple[RecordedArray, str]:
     found = []
     for array, names in ((left, own), (right, other)):

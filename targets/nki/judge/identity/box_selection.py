@@ -72,12 +72,12 @@ def _draw_boxes(
         for end in (*_ENDS[:count], *("anywhere" for _ in range(count - len(_ENDS)))):
             tile = own[int(generator.integers(len(own)))]
             tile = own[0] if end == "first" else own[min(1, len(own) - 1)] if end == "last" else tile
-            found.append(_draw_box_inside(tile, shape, end, generator))
+            found.append(_draw_box_inside(tile, shape, end, generator=generator))
     return found
 
 
 def _draw_box_inside(
-    tile: OutputTile, shape: tuple[int, int], end: str, generator: np.random.Generator
+    tile: OutputTile, shape: tuple[int, int], end: str, *, generator: np.random.Generator
 ) -> OutputTile:
     """A box of this shape in a tile: at its beginning, at its end, or anywhere."""
     extent = ((1,) * len(tile.box) + shape)[-len(tile.box) :]

@@ -97,7 +97,7 @@ def _tensor_tensor_scan(call: OperationCall) -> RoleResults:
         call.parameter("reverse1"),
     )
     if ops[:2] == ("multiply", "add"):
-        return {"dst": _scan_recurrence(call, factors, terms, state)}
+        return {"dst": _scan_recurrence(call, factors, terms, state=state)}
     found = []
     for at in range(terms.shape[1]):
         state = call.apply_operator(ops[0], _take_column(factors, at), state, ops[2])
@@ -106,7 +106,7 @@ def _tensor_tensor_scan(call: OperationCall) -> RoleResults:
     return {"dst": _join_columns(found)}
 
 
-def _scan_recurrence(call: OperationCall, factors: Planes, terms: Planes, state: Planes) -> Planes:
+def _scan_recurrence(call: OperationCall, factors: Planes, terms: Planes, *, state: Planes) -> Planes:
     """res[i] = factors[i] * res[i-1] + terms[i]."""
     factors, terms = factors.move(np.transpose), terms.move(np.transpose)
     return solve_recurrence(call.domain, factors, terms, _take_column(state, 0).move(np.ravel)).move(
@@ -114,7 +114,7 @@ def _scan_recurrence(call: OperationCall, factors: Planes, terms: Planes, state:
     )
 
 
-def _slice_columns(value: Planes, start: int | None, end: int | None, step: int = 1) -> Planes:
+def _slice_columns(value: Planes, start: int | None, end: int | None, *, step: int = 1) -> Planes:
     return value.move(lambda array: array[:, start:end:step])
 
 
@@ -149,7 +149,7 @@ def _bn_stats(call: OperationCall) -> RoleResults:
     """(count, mean, variance * count) of the even elements of each row, then of the odd ones."""
     found: list[Planes] = []
     for start in (0, 1):
-        found += _count_mean_spread(call, _slice_columns(call.given["data"], start, None, 2))
+        found += _count_mean_spread(call, _slice_columns(call.given["data"], start, None, step=2))
     return {"dst": _choose_columns(_join_columns(found), call.part)}
 
 
@@ -166,7 +166,7 @@ def _count_mean_spread(call: OperationCall, data: Planes) -> list[Planes]:
 def _bn_aggr(call: OperationCall) -> RoleResults:
     """Mean and variance of all elements that a row's (count, mean, variance * count) triples describe."""
     domain = call.domain
-    count, mean, spread = (_slice_columns(call.given["data"], start, None, 3) for start in range(3))
+    count, mean, spread = (_slice_columns(call.given["data"], start, None, step=3) for start in range(3))
     total = domain.reduce("add", count, (1,))
     middle = domain.reduce("add", domain.apply_binary("multiply", count, mean), (1,))
     middle = domain.apply_binary("divide", middle, total)

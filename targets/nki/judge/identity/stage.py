@@ -48,7 +48,7 @@ def identify(traced: Program, reply: bytes, job: JudgeJob) -> FormulaIdentity:
         IdentityFailedError: an evaluation failed, which says nothing about the kernel.
     """
     try:
-        sides = _make_comparison(traced, _load_reference(job), reply, job)
+        sides = _make_comparison(traced, _load_reference(job), reply, job=job)
         finding = compare_formulas(sides)
     except (NotEvaluableError, InvalidExpressionError) as error:
         return FormulaIdentity(verdict="tested", reason=str(error))
@@ -83,7 +83,7 @@ def _expression_evaluator(expression: ArrayExpression) -> FormulaEvaluator:
 
 
 def _make_comparison(
-    traced: Program, reference: FormulaEvaluator, reply: bytes, job: JudgeJob
+    traced: Program, reference: FormulaEvaluator, reply: bytes, *, job: JudgeJob
 ) -> FormulaComparison:
     known = job.problem + job.secret
     seed = hashlib.sha256(hashlib.sha256(reply).digest() + known.encode()).digest()

@@ -59,10 +59,10 @@ _EXP: Mapping[str, SettingValue] = {"op": "exp", "scale": 1.0, "bias": 0.0}
 
 def _match_softmax(graph: Graph, highest: Call) -> _SoftmaxCalls:
     """The softmax that begins with a maximum."""
-    shifted = _only_reader(graph, highest.result, "NKITensorScalar", _SHIFT)
+    shifted = _only_reader(graph, highest.result, "NKITensorScalar", settings=_SHIFT)
     if dict(shifted.operands)["data"] != dict(highest.operands)["data"]:
         raise GraphRewriteRefused("it is not taken off the same rows")
-    powers = _only_reader(graph, shifted.result, "NKIActivation", _EXP)
+    powers = _only_reader(graph, shifted.result, "NKIActivation", settings=_EXP)
     read_by = [item for _, item in reader_calls(graph, powers.result)]
     totals = [item for item in read_by if item.operator == "NKITensorReduce"]
     flips = [item for item in read_by if item.operator == "NKITranspose"]
@@ -77,7 +77,7 @@ def _match_softmax(graph: Graph, highest: Call) -> _SoftmaxCalls:
     return _SoftmaxCalls(highest, shifted, powers, totals[0], flips[0], tuple(item for _, item in products))
 
 
-def _only_reader(graph: Graph, value: str, operator: str, settings: Mapping[str, SettingValue]) -> Call:
+def _only_reader(graph: Graph, value: str, operator: str, *, settings: Mapping[str, SettingValue]) -> Call:
     """The only call that reads a value, if it is this operator with these settings."""
     match [item for _, item in reader_calls(graph, value)]:
         case [found] if found.operator == operator and settings.items() <= dict(found.settings).items():
@@ -96,10 +96,12 @@ def _make_online(graph: Graph, softmax: _SoftmaxCalls) -> Graph:
         calls.append(make_call("NKIFadingSum", item.result, {"data": part, "scale": fade}))
     made = edit_graph(graph, calls)
     along = made.value[softmax.powers.result].dims[-1]
-    return read_in_psum(_mark_rounds(made, softmax.highest.result, {fade, *parts}, along), set(parts[1:]))
+    return read_in_psum(
+        _mark_rounds(made, softmax.highest.result, {fade, *parts}, along=along), set(parts[1:])
+    )
 
 
-def _mark_rounds(graph: Graph, running: str, of_rounds: set[str], along: str) -> Graph:
+def _mark_rounds(graph: Graph, running: str, of_rounds: set[str], *, along: str) -> Graph:
     """The graph in which one value is running along a dimension, and others are made again in its rounds."""
     values = (
         replace(item, running=along if item.name == running else item.running)

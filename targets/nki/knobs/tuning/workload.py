@@ -108,13 +108,13 @@ def add_graph(made: Problem, formula: bytes, size: str, target: str) -> tuple[Pr
     value says why.
     """
     try:
-        graph = _formula_graph(made, formula, size, target)
+        graph = _formula_graph(made, formula, size, target=target)
     except (WorkloadError, KnobError) as error:
         return made, str(error)
     return build_problem({**made.files, WORKLOAD_FILE: dump_graphs({size: graph})}), None
 
 
-def _formula_graph(made: Problem, formula: bytes, size: str, target: str) -> Graph:
+def _formula_graph(made: Problem, formula: bytes, size: str, *, target: str) -> Graph:
     spec = made.spec
     dims = spec.dims(size)
     specs = {item.name: (item.resolve_shape(dims), item.dtype) for item in spec.inputs}

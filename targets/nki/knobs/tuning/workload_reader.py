@@ -68,7 +68,11 @@ def read_workload(path: Path, target: str) -> WorkloadAnswer:
         with nkigym_shim.provide_nkigym():
             module = _execute_module(path)
             found = find_faults(module, source)
-            return {"faults": found} if found else {"ok": _describe_workload(path, source, module, target)}
+            return (
+                {"faults": found}
+                if found
+                else {"ok": _describe_workload(path, source, module, target=target)}
+            )
     except (WorkloadError, KnobError) as error:
         return {"faults": [f"{GRAPH}{_error_place(path, error, GRAPH)}: {error}"]}
     except BaseException as error:  # noqa: BLE001  the user's own code may raise anything
@@ -100,7 +104,7 @@ def _execute_module(path: Path) -> dict[str, Any]:
     return vars(made)
 
 
-def _describe_workload(path: Path, source: str, module: Mapping[str, Any], target: str) -> WorkloadAnswer:
+def _describe_workload(path: Path, source: str, module: Mapping[str, Any], *, target: str) -> WorkloadAnswer:
     specs = input_specs(module)
     name = kernel_name(path.stem, {*specs})
     common = {
@@ -111,7 +115,7 @@ def _describe_workload(path: Path, source: str, module: Mapping[str, Any], targe
         "target_mfu": target_mfu(module),
     }
     if GRAPH in module:
-        graphs = _trace_graphs(module, specs, target, name)
+        graphs = _trace_graphs(module, specs, target, name=name)
         return {
             **common,
             "graphs": dump_graphs(graphs).decode(),
@@ -120,7 +124,7 @@ def _describe_workload(path: Path, source: str, module: Mapping[str, Any], targe
     return {**common, "graphs": None, "reference": _translatable_source(source, [*specs])}
 
 
-def _trace_graphs(module: Mapping[str, Any], specs: Specs, target: str, name: str) -> dict[str, Graph]:
+def _trace_graphs(module: Mapping[str, Any], specs: Specs, target: str, *, name: str) -> dict[str, Graph]:
     """The graph of `f_nkigym` by size.
 
     Raises:

@@ -69,7 +69,7 @@ class Accumulate(Transform[Statement]):
                 return None
             return [syntax.with_leading_lines(new, lines) if node is first else new]
 
-        emit = collect_in_psum(kernel, plan, bank, _copies_to_total(kernel, target, plan, bank), others)
+        emit = collect_in_psum(kernel, plan, bank, _copies_to_total(kernel, target, plan, bank=bank), others)
         return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
@@ -78,7 +78,7 @@ def _psum_part(plan: LoopSum, bank: str) -> str:
     return syntax.rename_in_expression(plan.adder.texts["dst"], plan.total.name, bank)
 
 
-def _copies_to_total(kernel: Kernel, target: Target, plan: LoopSum, bank: str) -> list[cst.BaseStatement]:
+def _copies_to_total(kernel: Kernel, target: Target, plan: LoopSum, *, bank: str) -> list[cst.BaseStatement]:
     """Copy to the total part by part, so that no copy waits for other products; else all at once."""
     total, text = plan.total.name, plan.adder.texts["dst"]
     inner = plan.adder.path[len(plan.loop.path) + 1 :]
@@ -88,14 +88,16 @@ def _copies_to_total(kernel: Kernel, target: Target, plan: LoopSum, bank: str) -
     )
     used = names_in(text).union(*(loop.mentions for loop in walked))
     if plan.loop.id in plan.view.loops or used & bound:
-        return [_finish_total(kernel, target, plan, (total, bank))]
-    body = [_finish_total(kernel, target, plan, (text, _psum_part(plan, bank)))]
+        return [_finish_total(kernel, target, plan, names=(total, bank))]
+    body = [_finish_total(kernel, target, plan, names=(text, _psum_part(plan, bank)))]
     for loop in reversed(walked):
         body = [syntax.with_leading_lines(syntax.replace_body(loop.node, body), [])]
     return body
 
 
-def _finish_total(kernel: Kernel, target: Target, plan: LoopSum, names: tuple[str, str]) -> cst.BaseStatement:
+def _finish_total(
+    kernel: Kernel, target: Target, plan: LoopSum, *, names: tuple[str, str]
+) -> cst.BaseStatement:
     """The total, or a part of it, from PSUM; added to what it begins with."""
     total, bank = names
     if plan.from_zero:

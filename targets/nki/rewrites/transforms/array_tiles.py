@@ -120,7 +120,10 @@ class ArrayTiles(Transform[ProductGroup]):
         _check_group(kernel, place)
         count = int(choice["iterations"])
         height = target.partitions // count
-        made = {one.loop: _write_side_by_side(kernel, place, one, height, count) for one in place.each}
+        made = {
+            one.loop: _write_side_by_side(kernel, place, one, height=height, count=count)
+            for one in place.each
+        }
         users = {item for tensor in place.operands for item in kernel.users_of(tensor)}
         starts = [number * height for number in range(count)]
 
@@ -211,7 +214,7 @@ def _takes_all_rows(access: Access, count: int) -> bool:
 
 
 def _write_side_by_side(
-    kernel: Kernel, place: ProductGroup, one: LoopProduct, height: int, count: int
+    kernel: Kernel, place: ProductGroup, one: LoopProduct, *, height: int, count: int
 ) -> cst.BaseStatement:
     """The loop over groups of iterations: first their products, then the rest of each, one after another."""
     loop, cut = one.loop, _split_behind_product(kernel, one)

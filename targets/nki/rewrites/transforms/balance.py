@@ -74,9 +74,9 @@ class BalanceEngines(Transform[str]):
                 line
                 for tile, name in sorted(copies.items(), key=lambda item: item[1])
                 if find_sole_writer(kernel, tile) is node
-                for line in _write_psum_copy(kernel, target, tile, name)
+                for line in _write_psum_copy(kernel, target, tile, name=name)
             ]
-            return [*_write_balanced(kernel, node, made, copies), *after]
+            return [*_write_balanced(kernel, node, made, copies=copies), *after]
 
         return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
@@ -89,7 +89,7 @@ def _is_distinct_balance(name: str, made: Mapping[str, EngineBalance]) -> bool:
 
 
 def _write_balanced(
-    kernel: Kernel, item: Statement, made: EngineBalance, copies: Mapping[Tensor, str]
+    kernel: Kernel, item: Statement, made: EngineBalance, *, copies: Mapping[Tensor, str]
 ) -> list[cst.BaseStatement]:
     """An instruction on its new engine or engines, reading its operands where they now are."""
 
@@ -108,7 +108,7 @@ def _write_balanced(
     return [on(kept, made.engine_of(item)), syntax.with_leading_lines(on(moved, part.engine), [])]
 
 
-def _write_psum_copy(kernel: Kernel, target: Target, tile: Tensor, name: str) -> list[cst.BaseStatement]:
+def _write_psum_copy(kernel: Kernel, target: Target, tile: Tensor, *, name: str) -> list[cst.BaseStatement]:
     """A copy of a tile in PSUM."""
     nl, nisa = kernel.nl, kernel.nisa
     sizes = ", ".join(shape_texts(kernel, kernel.declarations[tile.id]))

@@ -73,11 +73,11 @@ def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
     between = (item for item in kernel.statements if declared.order < item.order < first.order)
     if any(tensor.name in item.mentions for item in between):
         raise RewriteRefused(f"something is said of {tensor.name} in front of the loop over {loop.var}")
-    if not _fills_tensor(kernel, loop, first, tensor):
+    if not _fills_tensor(kernel, loop, first, tensor=tensor):
         raise RewriteRefused(f"iterations over {loop.var} do not start by filling {tensor.name}")
 
 
-def _fills_tensor(kernel: Kernel, loop: Loop, first: Statement, tensor: Tensor) -> bool:
+def _fills_tensor(kernel: Kernel, loop: Loop, first: Statement, *, tensor: Tensor) -> bool:
     """Whether the first user in the loop, alone or over loops of its own, writes all of the tensor."""
     mine = [access for access in first.accesses if access.tensor.id == tensor.id]
     inner = first.path[len(loop.path) + 1 :]

@@ -51,7 +51,7 @@ class Forward(Transform[Statement]):
 
 
 def _may_rebind_destination(
-    kernel: Kernel, copy: Statement, writer: Statement, declared: Statement | None
+    kernel: Kernel, copy: Statement, writer: Statement, *, declared: Statement | None
 ) -> bool:
     """Whether the copy's destination, declared at the writer if needed, may mean something else there."""
     names, own = names_in(copy.texts["dst"]), frozenset[str]()
@@ -100,7 +100,7 @@ def _write_destination(kernel: Kernel, copy: Statement) -> str:
     if touched or declared is None or goal.id in kernel.escaping_ids:
         raise RewriteRefused(f"{goal.name} is used before the copy")
     early = declared.order < writer.order
-    if _may_rebind_destination(kernel, copy, writer, None if early else declared):
+    if _may_rebind_destination(kernel, copy, writer, declared=None if early else declared):
         raise RewriteRefused(f"{copy.texts['dst']} means something else where {source.name} is made")
     if not early and (declared.path, declared.guards) != (writer.path, writer.guards):
         raise RewriteRefused(f"{goal.name} is declared elsewhere")

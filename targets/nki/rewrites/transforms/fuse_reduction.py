@@ -116,11 +116,11 @@ def _check_fusible(kernel: Kernel, pair: ReductionPair) -> None:
         raise RewriteRefused(f"{maker.op} uses {result.tensor.name}, where the result goes")
     if re.search(r"\breduce_(cmd|res)\b", kernel.unread_source):
         raise RewriteRefused("the kernel may keep sums in the engine's registers, which this would overwrite")
-    _check_between(kernel, maker, reduction, made, result)
+    _check_between(kernel, maker, reduction, made=made, result=result)
 
 
 def _check_between(
-    kernel: Kernel, maker: Statement, reduction: Statement, made: Access, result: Access
+    kernel: Kernel, maker: Statement, reduction: Statement, *, made: Access, result: Access
 ) -> None:
     declared = kernel.declarations.get(result.tensor.id)
     for tensor in (result.tensor, made.tensor):
@@ -138,11 +138,11 @@ def _check_between(
         if item.touches_tensor(result.tensor) or item.writes_tensor(made.tensor):
             raise RewriteRefused(f"{item.op} uses {made.tensor.name} or {result.tensor.name} in between")
     for text in (reduction.texts["dst"], *((declared.texts["shape"],) if late else ())):
-        if _may_rebind_name(kernel, text, maker, reduction):
+        if _may_rebind_name(kernel, text, maker, reduction=reduction):
             raise RewriteRefused(f"{text} means something else where {made.tensor.name} is made")
 
 
-def _may_rebind_name(kernel: Kernel, text: str, maker: Statement, reduction: Statement) -> bool:
+def _may_rebind_name(kernel: Kernel, text: str, maker: Statement, *, reduction: Statement) -> bool:
     """Whether a name in an expression is bound between the two, except by the result's own declaration."""
     names = set(re.findall(r"[A-Za-z_]\w*", text))
     result = reduction.find_access("dst")

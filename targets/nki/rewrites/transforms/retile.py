@@ -68,7 +68,7 @@ class Retile(Transform[Loop]):
         if plan.extent % width:
             raise RewriteRefused(f"{width} does not divide the {plan.extent} elements")
         if plan.tail or plan.found.backwards:
-            kernel, plan = _normalise_tiles(kernel, target, place, plan)
+            kernel, plan = _normalise_tiles(kernel, target, place, plan=plan)
         source = write_tiling(plan.found, Tiling(width, plan.extent // width))
         check_same_tiling(kernel, _read(source, kernel, target))
         return source
@@ -83,7 +83,7 @@ def _plan_retile(kernel: Kernel, loop: Loop) -> RetilePlan:
 
 
 def _normalise_tiles(
-    kernel: Kernel, target: Target, loop: Loop, plan: RetilePlan
+    kernel: Kernel, target: Target, loop: Loop, *, plan: RetilePlan
 ) -> tuple[Kernel, RetilePlan]:
     """Return the kernel with loops that run forwards, and no last tile of its own.
 

@@ -177,7 +177,7 @@ def find_recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
                 f"the loop over {loop.var} holds more than instructions: {item.reason or 'a name'}"
             )
         if item.kind is StatementKind.OPERATE:
-            goal, value = _read_step(kernel, loop, item, values)
+            goal, value = _read_step(kernel, loop, item, values=values)
             values[goal.view], goals[goal.view] = value, goal
     walking = [view for view in values if loop.id in view.loops]
     carried = {
@@ -204,7 +204,7 @@ def find_recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
 
 
 def _read_step(
-    kernel: Kernel, loop: Loop, item: Statement, values: Mapping[TensorView, Expression]
+    kernel: Kernel, loop: Loop, item: Statement, *, values: Mapping[TensorView, Expression]
 ) -> tuple[Leaf, Expression]:
     """What an instruction writes, and its value in terms of the values before the iteration."""
     dst, value = item.find_access("dst"), element_expression(item)

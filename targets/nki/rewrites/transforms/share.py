@@ -40,7 +40,7 @@ class ShareColumns(Transform[Statement]):
         check_columns(place)
         assert place.form is not None
         able = [name for name in other_engines(place) if can_run_on(place.form, name, target)]
-        shares = {name: _share_columns(kernel, target, place, name) for name in able}
+        shares = {name: _share_columns(kernel, target, place, engine=name) for name in able}
         found: list[Choice] = [{"engine": name, "columns": n} for name, n in shares.items() if n]
         if not found:
             raise RewriteRefused(f"no other engine has time for a part of this {place.op}")
@@ -59,7 +59,7 @@ class ShareColumns(Transform[Statement]):
         return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _share_columns(kernel: Kernel, target: Target, item: Statement, engine: str) -> int:
+def _share_columns(kernel: Kernel, target: Target, item: Statement, *, engine: str) -> int:
     """How many columns to move so that both engines finish together; 0 if it is not worth it."""
     assert item.form is not None
     busy = estimate_kernel(kernel, target).busy_ns

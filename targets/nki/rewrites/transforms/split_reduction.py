@@ -160,13 +160,13 @@ def _plan_split(kernel: Kernel, reduction: Statement) -> ReductionSplit:
     if declared.path != reduction.path or {*producer.guards, *declared.guards, *reduction.guards}:
         raise RewriteRefused(f"{tile.name} is declared elsewhere, or made under a condition")
     part = next(access for access in producer.accesses if access.writes and access.tensor.id == tile.id)
-    _check_part(kernel, producer, part, loops)
+    _check_part(kernel, producer, part, loops=loops)
     if kernel.may_rebind(declared.texts["shape"], declared, reduction):
         raise RewriteRefused(f"{declared.texts['shape']} means something else in front of the reduction")
     return ReductionSplit(reduction, producer, part, kernel.fresh_name(f"{result.tensor.name}_parts"), loops)
 
 
-def _check_part(kernel: Kernel, producer: Statement, part: Access, loops: Sequence[Loop]) -> None:
+def _check_part(kernel: Kernel, producer: Statement, part: Access, *, loops: Sequence[Loop]) -> None:
     """Refuse unless the parts are distinct, in order, cover the tile, and are written whole and left
     unchanged.
     """

@@ -138,7 +138,7 @@ def _emit_stacked(kernel: Kernel, pile: StackPlan, count: int) -> str:
         if node.tensor is not None:
             body.append(_declare_taller(kernel, node, count))
         elif node.op == "dma_copy":
-            body.extend(_write_transfers(kernel, pile, node, count))
+            body.extend(_write_transfers(kernel, pile, node, count=count))
         else:
             body.append(_select_all_partitions(node))
     trips = substitute_names(f"trips // {count}", {"trips": loop.count_text})
@@ -168,7 +168,9 @@ def _declare_taller(kernel: Kernel, item: Statement, count: int) -> cst.BaseStat
     return syntax.with_leading_lines(new, syntax.leading_lines(item.node))
 
 
-def _write_transfers(kernel: Kernel, pile: StackPlan, item: Statement, count: int) -> list[cst.BaseStatement]:
+def _write_transfers(
+    kernel: Kernel, pile: StackPlan, item: Statement, *, count: int
+) -> list[cst.BaseStatement]:
     """One transfer per iteration, to or from the iteration's own partitions."""
     tile = next(access.tensor for access in item.accesses if access.tensor.is_on_chip)
     rows = shape_texts(kernel, kernel.declarations[tile.id])[0]

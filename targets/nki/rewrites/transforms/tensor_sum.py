@@ -55,7 +55,7 @@ class TensorSum(Transform[Statement]):
         chunk = _columns_per_product(target, plan.total)
 
         def made(eye: str, bank: str) -> list[cst.BaseStatement]:
-            return [_write_product(kernel, plan, eye, bank, chunk)]
+            return [_write_product(kernel, plan, eye, bank=bank, chunk=chunk)]
 
         return accumulate_in_psum(kernel, target, plan, SumProducts(plan.added_tile, made))
 
@@ -72,7 +72,7 @@ def _columns_per_product(target: Target, total: Tensor) -> int:
     return min(columns, most)
 
 
-def _write_product(kernel: Kernel, plan: LoopSum, eye: str, bank: str, chunk: int) -> cst.BaseStatement:
+def _write_product(kernel: Kernel, plan: LoopSum, eye: str, *, bank: str, chunk: int) -> cst.BaseStatement:
     """The tile times the identity, one PSUM bank at a time."""
     index = kernel.fresh_name("i_bank")
     part = "" if plan.total.shape[1] == chunk else f"[:, {index} * {chunk} : ({index} + 1) * {chunk}]"

@@ -96,22 +96,24 @@ def check_same_tiling(old: Kernel, new: Kernel) -> None:
                 f"with this value a statement cannot be read: {after.reason or before.reason}"
             )
         if before.kind is StatementKind.OPERATE:
-            _check_operation(old, new, before, after, retiled)
+            _check_operation(old, new, before, after=after, retiled=retiled)
     if any(a.guards != () for a in old.statements):
         raise RewriteRefused("a condition picks out one iteration")
 
 
 def _check_operation(
-    old: Kernel, new: Kernel, before: Statement, after: Statement, retiled: set[str]
+    old: Kernel, new: Kernel, before: Statement, *, after: Statement, retiled: set[str]
 ) -> None:
     if before.arguments != after.arguments:
         raise RewriteRefused(f"an argument of {before.op} depends on the size")
     for a, b in zip(before.accesses, after.accesses, strict=True):
-        for dim in _resized_dimensions(old, new, a, b, retiled):
-            _check_element_mixing(old, before, a, dim, retiled)
+        for dim in _resized_dimensions(old, new, a, b=b, retiled=retiled):
+            _check_element_mixing(old, before, a, dim=dim, retiled=retiled)
 
 
-def _resized_dimensions(old: Kernel, new: Kernel, a: Access, b: Access, retiled: set[str]) -> Iterator[int]:
+def _resized_dimensions(
+    old: Kernel, new: Kernel, a: Access, *, b: Access, retiled: set[str]
+) -> Iterator[int]:
     """The dimensions in which an access's window changes size; each must be a tile of a retiled loop."""
     scale = {loop.id: (loop.trips, twin.trips) for loop, twin in zip(old.loops, new.loops, strict=True)}
     for dim, (first, second) in enumerate(zip(a.view.box, b.view.box, strict=True)):
@@ -121,7 +123,7 @@ def _resized_dimensions(old: Kernel, new: Kernel, a: Access, b: Access, retiled:
             continue
         walked = first.start.loops & retiled
         if walked:
-            _check_tile_window(a.tensor, first, second, scale)
+            _check_tile_window(a.tensor, first, second, scale=scale)
         elif first.start != second.start or not (
             (first.start == Affine(0) and _holds_one_tile(old, a, retiled)) or _is_uniform(old, a.tensor, dim)
         ):
@@ -150,7 +152,7 @@ def _check_unchanged_window(
 
 
 def _check_tile_window(
-    tensor: Tensor, first: DimensionRange, second: DimensionRange, scale: Mapping[str, tuple[int, int]]
+    tensor: Tensor, first: DimensionRange, second: DimensionRange, *, scale: Mapping[str, tuple[int, int]]
 ) -> None:
     for name in first.start.loops | second.start.loops:
         was, now = first.start.coefficient(name), second.start.coefficient(name)
@@ -189,7 +191,7 @@ def _fills_evenly(item: Statement, dim: int) -> bool:
 
 
 def _check_element_mixing(
-    kernel: Kernel, item: Statement, access: Access, dim: int, retiled: set[str]
+    kernel: Kernel, item: Statement, access: Access, *, dim: int, retiled: set[str]
 ) -> None:
     """Refuse if elements mix along a retiled dimension, unless PSUM accumulates over the tiles."""
     if item.op == "nc_matmul" and access.role in {"stationary", "moving"} and dim == 0:

@@ -108,9 +108,9 @@ def _plan_transpose(kernel: Kernel, target: Target, item: Statement) -> Transpos
     if rows > most and rows % most:
         raise RewriteRefused(f"the {rows} rows of {src.tensor.name} are not made of blocks of {most}")
     goal, source = (_parse_matrix_operand(kernel, item, access) for access in (dst, src))
-    columns, turned = (_size_text(kernel, item, dst, goal, dim) for dim in goal.kept)
+    columns, turned = (_size_text(kernel, item, dst, side=goal, dim=dim) for dim in goal.kept)
     if rows > most:
-        _size_text(kernel, item, src, source, source.kept[0])
+        _size_text(kernel, item, src, side=source, dim=source.kept[0])
     return TransposePlan(kernel, item, goal, source, turned, columns)
 
 
@@ -133,7 +133,7 @@ def _parse_matrix_operand(kernel: Kernel, item: Statement, access: Access) -> Ma
     return MatrixOperand(base_name(whole), tuple(found), (kept[0], kept[1]))
 
 
-def _size_text(kernel: Kernel, item: Statement, access: Access, side: MatrixOperand, dim: int) -> str:
+def _size_text(kernel: Kernel, item: Statement, access: Access, *, side: MatrixOperand, dim: int) -> str:
     """The source of a window's size: as written, or the tensor's own size.
 
     Raises:

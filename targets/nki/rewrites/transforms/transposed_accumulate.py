@@ -67,15 +67,15 @@ class TransposedAccumulate(Transform[Statement]):
         return find_adders(kernel)
 
     def list_choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
-        _find_row_product(kernel, target, find_matrix_sum(kernel, place).added_tile, place)
+        _find_row_product(kernel, target, find_matrix_sum(kernel, place).added_tile, adder=place)
         return ({},)
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del choice
         plan = find_matrix_sum(kernel, place)
-        product = _find_row_product(kernel, target, plan.added_tile, place)
+        product = _find_row_product(kernel, target, plan.added_tile, adder=place)
         writer = _TransposedSumWriter(kernel, product)
-        rows = _find_loop_rows(kernel, target, plan, product)
+        rows = _find_loop_rows(kernel, target, plan, product=product)
         factors = writer.write_all_factors(rows) if rows is not None else writer.write_factor()
 
         def made(eye: str, bank: str) -> list[cst.BaseStatement]:
@@ -85,7 +85,7 @@ class TransposedAccumulate(Transform[Statement]):
         return accumulate_in_psum(kernel, target, plan, SumProducts(product.data, made, gone, factors.before))
 
 
-def _find_row_product(kernel: Kernel, target: Target, part: Tensor, adder: Statement) -> RowProduct:
+def _find_row_product(kernel: Kernel, target: Target, part: Tensor, *, adder: Statement) -> RowProduct:
     """Return the product with a row that makes an accumulated tile and has no other use.
 
     Raises:
@@ -155,7 +155,7 @@ class LoopRows:
     index: str
 
 
-def _find_loop_rows(kernel: Kernel, target: Target, plan: LoopSum, product: RowProduct) -> LoopRows | None:
+def _find_loop_rows(kernel: Kernel, target: Target, plan: LoopSum, *, product: RowProduct) -> LoopRows | None:
     """The rows of all iterations, if they are neighbours in an input and fit a PSUM bank when transposed."""
     load, loop = product.load, plan.loop
     src = load.find_access("src")
