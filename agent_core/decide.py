@@ -16,11 +16,11 @@ again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from agent_core import (
-    approval,
     audit,
     ensemble,
-    late_results,
     learning,
     rebase,
     round_selection,
@@ -28,14 +28,14 @@ from agent_core import (
     strategies,
     verification,
 )
-from agent_core.effects import Decision, Record
+from agent_core.effects import Decision, Effect, Record
 from agent_core.proposers import can_look_ahead, can_repair
-from agent_core.requests import pending_effects
+from agent_core.requests import make_evaluation_request, pending_effects
 from agent_core.round_view import list_candidate_slots
 from agent_core.stop import find_ending
-from state.events import RoundStarted
+from state.events import Event, RoundStarted, RunCompleted, RunPaused
 from state.fold import RunState
-from state.model import PERSON_SLOT, RunConfig, RunStatus, SlotAssignment, StopReason
+from state.model import PERSON_SLOT, EffectKey, Level, Role, RunConfig, RunStatus, SlotAssignment, StopReason
 
 
 def decide(state: RunState) -> list[Decision]:
@@ -45,7 +45,7 @@ def decide(state: RunState) -> list[Decision]:
     """
     if state.status is not RunStatus.RUNNING:
         return []
-    return approval.pause_for_approval(state, _next_decisions(state))
+    return _pause_for_approval(state, _next_decisions(state))
 
 
 def _next_decisions(state: RunState) -> list[Decision]:
@@ -75,9 +75,9 @@ def _decide_between_rounds(state: RunState) -> list[Decision]:
     if ending is None:
         return [Record((_start_round(state, config, plans=config.search.plans),))]
     if ending.reason not in _IMMEDIATE_ENDINGS:
-        if due := late_results.pending_evaluations(state):
+        if due := _list_late_evaluations(state):
             return [*due]
-        if _has_person_proposal(state) or late_results.has_ready_kernels(state):
+        if _has_person_proposal(state) or _has_ready_late_kernels(state):
             return [Record((_start_round(state, config, plans=0),))]
     return audit.complete_run(state, ending)
 
@@ -116,7 +116,7 @@ def _start_round(state: RunState, config: RunConfig, *, plans: int) -> RoundStar
 def _advance_round(state: RunState) -> list[Decision]:
     places = list_candidate_slots(state)
     waiting = [] if state.expired else [place for place in places if place.waits_for is not None]
-    asked = [*late_results.pending_evaluations(state), *pending_effects(state, waiting)]
+    asked = [*_list_late_evaluations(state), *pending_effects(state, waiting)]
     if waiting or asked:
         return [*asked]
     verifications = verification.verification_effects(state, places)
@@ -129,3 +129,67 @@ def _learn_from_round(state: RunState) -> list[Decision]:
     places = verification.settle_slots(state, list_candidate_slots(state))
     effects = learning.learning_effects(state, places)
     return [learning.complete_round(state, places)] if effects is None else [*effects]
+
+
+def _list_late_evaluations(state: RunState) -> list[Effect]:
+    """Return the evaluations of late kernels that were not started yet, in key order.
+
+    Late kernels were in flight when their round's deadline passed; the round did not wait for them, and they
+    compete once they are judged. Only a run that would end first lets them arrive, and gives them a round of
+    their own.
+    """
+    found = []
+    for place in sorted(map(EffectKey.parse, state.late)):
+        late, key = state.late[str(place)], place.for_role(Role.EVALUATOR)
+        if late.kernel is not None and late.judged is None and str(key) not in state.open:
+            kernel = late.kernel
+            request = make_evaluation_request(
+                state, key, kernel.source, kernel.author, level=Level.SLICES, parent=late.parent
+            )
+            found.append(Effect(key, request))
+    return found
+
+
+def _has_ready_late_kernels(state: RunState) -> bool:
+    """Return whether all late kernels are judged, with at least one that has not competed yet."""
+    return not state.open and any(late.judged is not None for late in state.late.values())
+
+
+_FAILURES = frozenset({StopReason.INITIAL_REJECTED, StopReason.INFRASTRUCTURE, StopReason.NO_PROPOSALS})
+"""Endings that a person could not have prevented."""
+
+
+def _pause_for_approval(state: RunState, decisions: Sequence[Decision]) -> list[Decision]:
+    """Return `decisions`, or the pause that must come before them.
+
+    If the next step lies beyond a point that nobody has approved yet, the run pauses and says what it waits
+    for. An approval covers all points that the run waits at. Then the step is decided anew, so settings that
+    were changed meanwhile count.
+    """
+    for decision in decisions:
+        if isinstance(decision, Record):
+            points = tuple(_pending_points(state, decision.events[-1]))
+            if points:
+                reason = f"needs approval: {', '.join(points)}"
+                return [Record((RunPaused(reason=reason, needs_approval=points),))]
+    return list(decisions)
+
+
+def _pending_points(state: RunState, step: Event) -> Iterator[str]:
+    """Yield the points before `step` that were not approved."""
+    wanted = (state.pending_config or state.config).approval
+    for kind, point in _approval_points(state, step):
+        if kind in wanted and state.approved.get(kind) != point:
+            yield point
+
+
+def _approval_points(state: RunState, step: Event) -> Iterator[tuple[str, str]]:
+    ends = isinstance(step, RunCompleted) and step.reason not in _FAILURES
+    if not (ends or isinstance(step, RoundStarted)):
+        return
+    if state.best is not None and state.initial is not None and state.best.id != state.initial.id:
+        yield "new_best", f"new_best {state.best.id}"
+    if isinstance(step, RoundStarted):
+        yield "before_round", f"before_round {step.round}"
+    else:
+        yield "completion", f"completion {state.round}"

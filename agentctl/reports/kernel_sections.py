@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping
 
 from agentctl import plots
 from agentctl.formatting import format_count, format_counter, format_ms, format_speedup, name_counter
-from agentctl.reports.document import KernelReport, ReportDocument
+from agentctl.reports.document import KernelReport, LineCost, ReportDocument
 from agentctl.reports.html_blocks import html_figure, html_section, html_table
 from agentctl.reports.markup import Child, Html, element
 from agentctl.reports.phrases import latency_source, moved_counters
-from agentctl.reports.source_tables import diff_table, source_table
+from agentctl.views.highlight import highlight_source
 from agentctl.views.improvement_path import Improvement
 from agentctl.views.roofline import engine_shares
 from targets.registry import kernel_suffix, profile_vocabulary, roofline_name
@@ -141,4 +142,52 @@ def _improvement_item(one: Improvement) -> Html:
         element("ul", [element("li", text) for text in one.rewrites]) if several else None,
         element("div", "; ".join(fact for fact in facts if fact), class_="dim"),
         element("div", one.lesson, class_="dim") if one.lesson else None,
+    )
+
+
+HEAT_THRESHOLDS = ((0.3, "heat3"), (0.1, "heat2"), (0.02, "heat1"))
+"""The shares of the critical path from which a line is marked, and the mark's class."""
+
+_KINDS = {"+": "add", "-": "del", "@": "hunk"}
+
+
+def source_table(source: str, costs: Mapping[int, LineCost]) -> Html:
+    """Return a kernel with numbered lines; `costs` are those of the critical path, by line."""
+    total = sum(one.ms for one in costs.values()) or 1.0
+    rows = []
+    for number, pieces in enumerate(highlight_source(source.rstrip("\n")), 1):
+        cost = costs.get(number)
+        heat = next((kind for least, kind in HEAT_THRESHOLDS if cost and cost.ms / total >= least), None)
+        rows.append(
+            element(
+                "tr",
+                element(
+                    "td", f"{cost.ms:.3g}" if cost else None, class_="hot", title=cost.op if cost else None
+                ),
+                element("td", str(number), class_="ln"),
+                element(
+                    "td", [element("span", text, class_=kind) if kind else text for kind, text in pieces]
+                ),
+                class_=heat,
+            )
+        )
+    return element(
+        "div", element("table", element("tbody", rows), class_="code"), class_="scroll", tabindex=0
+    )
+
+
+def diff_table(diff: str) -> Html:
+    """Return a unified diff, one row per line, without the names of its files."""
+    lines = diff.split("\n")[2:]
+    rows = [
+        element(
+            "tr",
+            element("td", None if line[:1] == "@" else line[:1], class_="ln"),
+            element("td", line[1:] if line[:1] != "@" else line),
+            class_=_KINDS.get(line[:1]),
+        )
+        for line in lines
+    ]
+    return element(
+        "div", element("table", element("tbody", rows), class_="code"), class_="scroll", tabindex=0
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 from click import unstyle
@@ -12,7 +13,7 @@ from agentctl.app import Session, common_options
 from agentctl.completers import complete_runs
 from agentctl.formatting import LEVELS, format_command, format_count, format_speedup, format_usd
 from agentctl.run_details import format_run_details, format_shared_state
-from agentctl.terminal_style import STATE_STYLES, style
+from agentctl.terminal_style import STATE_STYLES, make_printable, print_line, should_colour, style
 from agentctl.text_layout import append_command, format_table, terminal_width, wrap_line
 from agentctl.views import as_json
 from agentctl.views.overview import HomeOverview, RunSummary, home_overview
@@ -48,8 +49,6 @@ def status(session: Session, run: str | None, *, all_: bool, watch: bool) -> Non
     and of one alone, more is told: the best kernel, what is spent, how fast it is, what is in flight.
     """
     if watch:
-        from agentctl.status_watch import watch_status
-
         watch_status(session, run, lambda: home_view(session, run, all_=all_), format_overview)
         return
     found = home_view(session, run, all_=all_)
@@ -224,3 +223,51 @@ def _table_row(run: RunSummary) -> tuple[str, ...]:
 
 def _format_number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
+
+
+LOOK_SECONDS = 1.0
+
+ReadOverview = Callable[[], HomeOverview]
+DrawOverview = Callable[..., list[str]]
+
+
+def watch_status(session: Session, run: str | None, look: ReadOverview, draw: DrawOverview) -> None:
+    """Show the state of a home whenever it changes; if `run` is given, stop when that run has ended."""
+    show = _redraw_screen if sys.stdout.isatty() and not session.json else _print_changes
+    show(session, run, look, draw)
+
+
+def _has_ended(run: str | None, found: HomeOverview) -> bool:
+    return run is not None and all(one.state in ("completed", "cancelled") for one in found.runs)
+
+
+def _print_changes(session: Session, run: str | None, look: ReadOverview, draw: DrawOverview) -> None:
+    """Write the status, or a line of JSON, whenever it has changed."""
+    before: list[str] | None = None
+    while True:
+        found = look()
+        lines = draw(found, named=run is not None)
+        if lines != before:
+            session.emit(as_json(found)) if session.json else print_line("\n".join([*lines, ""]))
+            sys.stdout.flush()
+        before = lines
+        if _has_ended(run, found):
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+def _redraw_screen(session: Session, run: str | None, look: ReadOverview, draw: DrawOverview) -> None:
+    """Redraw the status each time; the last one stays on the screen."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(no_color=should_colour() is False, highlight=False)
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            found = look()
+            lines = draw(found, named=run is not None)
+            live.update(Text.from_ansi(make_printable("\n".join(lines))), refresh=True)
+            if _has_ended(run, found):
+                return
+            time.sleep(LOOK_SECONDS)

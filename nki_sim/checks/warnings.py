@@ -112,8 +112,6 @@ def _form_warnings(program: Program, target: Target) -> Iterator[Violation]:
                     yield _warning(program, number, tensor, code=code, text=text, hint=hint)
 
 
-def _warning(
-    program: Program, number: int, tensor: int, *, code: str, text: str, hint: str
-) -> Violation:
+def _warning(program: Program, number: int, tensor: int, *, code: str, text: str, hint: str) -> Violation:
     name = program.site(tensor).name
     return Violation(code, text.format(name=name), name, 0, 0, int(program.lines[number]), hint)

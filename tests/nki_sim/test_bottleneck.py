@@ -10,10 +10,9 @@ import pytest
 from nki_sim import ArraySpec, targets
 from nki_sim.timing import bottleneck as classes
 from nki_sim.timing.bottleneck import find_bottleneck
-from nki_sim.timing.explain import Explanation, explain_latency
+from nki_sim.timing.explain import Explanation, explain_latency, summarize_transfers
 from nki_sim.timing.forecast import Forecast, forecast_program
 from nki_sim.timing.tile_reuse import reused_tensors
-from nki_sim.timing.transfers import summarize_transfers
 from nki_sim.timing.what_if import NO_DEPENDENCES, WhatIf
 
 TRN2 = targets.load("trn2")

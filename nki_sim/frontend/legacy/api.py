@@ -6,18 +6,21 @@ Every latency here is predicted by the model, none is measured.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from nki_sim.errors import KernelError
 from nki_sim.frontend import api as current_api
 from nki_sim.frontend.api import ProgramInstance
 from nki_sim.frontend.legacy.grid import LaunchGrid
-from nki_sim.frontend.legacy.mutation import check_mutations
 from nki_sim.frontend.legacy.recorder import LegacyRecorder
 from nki_sim.frontend.legacy.tiles import Tile
+from nki_sim.frontend.legacy.typing import mutable_tensor
 from nki_sim.frontend.namespace import Namespace
 from nki_sim.frontend.recorder import Recorder
-from nki_sim.frontend.tensor import fail
+from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.types import TensorType
 
 _MODES = frozenset({"auto", "jax", "torchxla", "baremetal", "benchmark", "profile", "simulation", "trace"})
 
@@ -133,3 +136,38 @@ _namespace = Namespace(
 
 def __getattr__(name: str) -> Any:
     return _namespace.refuse_name(name)
+
+
+def check_mutations(
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    returned: list[int],
+    written: Mapping[int, int],
+) -> None:
+    """Check that the arguments that a kernel writes (number -> line) are annotated as mutable and returned.
+
+    If a kernel returns nothing, they are its outputs, as in the first release.
+    """
+    notes = inspect.signature(function).parameters
+    for name, value in arguments.items():
+        if not returned or not isinstance(value, Tensor) or value.storage.id not in written:
+            continue
+        line = written[value.storage.id]
+        if not _is_mutable(notes[name].annotation):
+            raise KernelError(
+                "cannot_update_immutable_parameter", f"parameter {name} is immutable, the kernel writes it",
+                line, "annotate it as nt.mutable_tensor, or write to a tensor of the kernel's own",
+            )  # fmt: skip
+        if value.storage.id not in returned:
+            raise KernelError(
+                "mutable_parameter_not_returned", f"parameter {name} is written and not returned", line,
+                "return every parameter that is annotated as mutable",
+            )  # fmt: skip
+
+
+def _is_mutable(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2].startswith("mutable_tensor")
+    if isinstance(annotation, TensorType):
+        return annotation.name == mutable_tensor.__name__
+    return isinstance(annotation, type) and issubclass(annotation, mutable_tensor)

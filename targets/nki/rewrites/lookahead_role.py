@@ -14,7 +14,7 @@ from agent_core.roles import LookAheadAnswer, Predict, ReadBlob, RoleError
 from state.errors import BlobMissing
 from state.model import EffectKey, LearntSequence, Plan, Prediction, RewriteStep, digest_of
 from targets.nki.rewrites import random_baseline
-from targets.nki.rewrites.lookahead import LookaheadSearch, SearchLimits
+from targets.nki.rewrites.lookahead import MIN_GAIN, SLOWDOWN_LIMIT, LookaheadSearch, SearchLimits
 from targets.nki.rewrites.prediction_scale import (
     PredictionScale,
     RunEngineJob,
@@ -22,8 +22,7 @@ from targets.nki.rewrites.prediction_scale import (
     select_scale,
 )
 from targets.nki.rewrites.raised_parent import raise_parent, split_raise
-from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed
-from targets.nki.rewrites.variant_selection import select_variants
+from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed, node_order
 
 if TYPE_CHECKING:
     from seeds import ProblemSpec
@@ -169,3 +168,35 @@ def _prediction_reason(variant: Variant, parent_ms: float) -> str:
     gains = "; ".join(f"{step.technique} {step.speedup:.3f}x" for step in variant.steps)
     verb = "down" if total > 0 else "up"
     return f"looking ahead predicts {variant.latency_ms:.4g} ms, {verb} from {parent_ms:.4g} ms: {gains}"
+
+
+def select_variants(
+    found: Sequence[SearchNode], count: int, parent_ms: float, known: frozenset[str]
+) -> list[SearchNode]:
+    """Return `count` kernels to judge: faster than the parent, preferably different from one another.
+
+    None has a code in `known`, nor more steps than another one that is as fast. If there are fewer, one
+    slower kernel is included, because the way forward may lead through it.
+    """
+    fresh = {one.code: one for one in reversed(found) if one.code not in known}
+    ordered = sorted(fresh.values(), key=node_order)
+    faster = [one for one in ordered if one.latency_ms < parent_ms]
+    chosen: list[SearchNode] = []
+    for one in faster:
+        if not any(_share_steps(one, other) for other in chosen):
+            chosen.append(one)
+    rest = [one for one in faster if not any(_is_near_duplicate(one, other) for other in chosen)]
+    slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLOWDOWN_LIMIT * parent_ms]
+    return [*chosen, *rest, *slower[:1]][:count]
+
+
+def _share_steps(one: SearchNode, other: SearchNode) -> bool:
+    """Whether the steps of one begin with or contain those of the other."""
+    mine, theirs = ({(step.technique, step.site) for step in item.steps} for item in (one, other))
+    return mine <= theirs or theirs <= mine
+
+
+def _is_near_duplicate(one: SearchNode, other: SearchNode) -> bool:
+    return _share_steps(one, other) and max(one.latency_ms, other.latency_ms) < MIN_GAIN * min(
+        one.latency_ms, other.latency_ms
+    )

@@ -12,8 +12,8 @@ import pytest
 
 from state.model import ErrorInfo, PredictedLatency, RewriteStep, digest_of
 from targets.nki.rewrites.lookahead import ExpandKernel, LookaheadSearch, SearchLimits
+from targets.nki.rewrites.lookahead_role import select_variants
 from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed
-from targets.nki.rewrites.variant_selection import select_variants
 
 AMPLE = SearchLimits(predictions=200, instructions=10**9, depth=12, width=3)
 
