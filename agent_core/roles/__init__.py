@@ -13,7 +13,6 @@ from typing import Protocol
 
 from agent_core.effects import (
     ImplementRequest,
-    LookAheadRequest,
     PlanRequest,
     ReflectRequest,
     SummarizeRequest,
@@ -98,14 +97,6 @@ class ExperienceAnswer:
 class ReflectionAnswer:
     reflection: Reflection
     usage: Usage = field(default_factory=Usage)
-
-
-class LookAheadPlanner(Protocol):
-    """A planner that looks ahead before it plans; `proposers.can_look_ahead` tells which planners do."""
-
-    async def look_ahead(
-        self, request: LookAheadRequest, read: ReadBlob, predict: Predict
-    ) -> LookAheadAnswer: ...
 
 
 class Planner(Protocol):

@@ -45,14 +45,6 @@ class HostOutputs(FrozenModel):
     ended: dict[str, tuple[Verdict, ErrorInfo]] = Field(default_factory=dict)
 
 
-class DeviceSamples(FrozenModel):
-    """Samples that a device measured, in milliseconds by round; the last round counts."""
-
-    rounds: tuple[tuple[float, ...], ...]
-    spread_ratio: float
-    """The relative spread up to which a round counts as steady."""
-
-
 class JudgeJob(FrozenModel):
     """What the worker needs besides the tracer's reply.
 

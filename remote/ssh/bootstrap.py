@@ -18,7 +18,6 @@ from targets.registry import load_host_parts
 
 _FIND_S = 60.0
 _INSTALL_S = 120.0
-_NO_PYTHON = 9
 _FULL = 28
 NOT_FOUND = frozenset({126, 127})
 

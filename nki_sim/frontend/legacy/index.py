@@ -85,12 +85,6 @@ def intern_linear(shape: Shape, coefficients: Shape) -> LinearForm:
     return found
 
 
-def clear_interned() -> None:
-    """Drop the interned parts of earlier kernels."""
-    _interned.clear()
-    _aranges.clear()
-
-
 def broadcast_shapes(left: Shape, right: Shape) -> Shape:
     """Return the shape that two shapes broadcast to, by NumPy's rules."""
     pairs = list(zip_longest(reversed(left), reversed(right), fillvalue=1))

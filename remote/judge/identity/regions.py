@@ -18,11 +18,6 @@ ArrayRegion = tuple[AxisPositions, ...]
 SINGLE_POSITION = range(1)
 
 
-def whole_region(shape: Shape) -> ArrayRegion:
-    """Return the region of a whole array."""
-    return tuple(range(size) for size in shape)
-
-
 def region_shape(region: ArrayRegion) -> Shape:
     """Return the shape of a region's contents."""
     return tuple(len(axis) for axis in region)
@@ -105,11 +100,6 @@ def write_piece(
     if not all(isinstance(at, range) for at in where):
         index = np.ix_(*map(as_positions, where))
     target[index] = part.transpose(*order, *rest).reshape(counts)
-
-
-def exclude_positions(axis: AxisPositions, where: AxisPositions) -> AxisPositions:
-    """Return an axis without the entries at some positions in it."""
-    return _as_range(np.delete(as_positions(axis), as_positions(where)))
 
 
 def _union_axes(axes: Sequence[AxisPositions]) -> AxisPositions:

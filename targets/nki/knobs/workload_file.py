@@ -25,8 +25,6 @@ WORKLOAD_FILE = "workload.json"
 
 MOST_CALLS = 256
 
-_Shape = tuple[int, ...]
-
 
 class _StrictData(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -20,7 +20,6 @@ from targets.nki.raising.loop_recognition import Call, Node, Repeat
 from targets.nki.raising.original_source import OriginalKernel
 from targets.nki.raising.tile_families import LoopPath, TileFamily
 
-LINE_LENGTH = 110
 MAX_COMMENT = 90
 _LOOP_NAMES = ("i", "j", "k", "l", "m", "n", "p", "q")
 _HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"

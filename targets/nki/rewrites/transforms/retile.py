@@ -128,8 +128,3 @@ def _width_limit(found: TileClass, target: Target) -> int:
                     )
                     limit = min(limit, most)
     return limit
-
-
-def _product_limit(role: str, target: Target) -> int:
-    """The most columns of an operand of a product."""
-    return target.matmul_stationary_max if role == "stationary" else target.matmul_moving_max
