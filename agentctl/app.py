@@ -16,64 +16,11 @@ import click
 
 from agentctl.examples import EXAMPLES, HEADING, format_examples
 from agentctl.progress_bar import ProgressBar
-from agentctl.sections import SECTIONS
 from agentctl.terminal_style import print_text, should_colour
+from agentctl.verb_table import SECTIONS, VERBS
 from daemon import exits
 from daemon.home_paths import HOME, resolve_home
 from daemon.privileges import become_home_user
-
-VERBS = {
-    "run": "run:run",
-    "tune": "tune:tune",
-    "translate": "translate:translate",
-    "resume": "run:resume",
-    "submit": "steer:submit",
-    "pause": "steer:pause",
-    "cancel": "steer:cancel",
-    "propose": "steer:propose",
-    "set": "steer:set_settings",
-    "approve": "steer:approve",
-    "fork": "fork:fork",
-    "tree": "tree:tree",
-    "lineage": "lineage:lineage",
-    "replay": "lineage:replay",
-    "rescore": "rescore:rescore",
-    "stats": "stats:stats",
-    "report": "report:report",
-    "export": "export:export",
-    "status": "status:status",
-    "tail": "tail:tail",
-    "show": "show:show",
-    "why": "why:why",
-    "wait": "wait:wait",
-    "best": "kernels:best",
-    "diff": "kernels:diff",
-    "try": "try_:try_kernel",
-    "problems": "problems:problems",
-    "init": "maintenance:init",
-    "verify": "maintenance:verify",
-    "backup": "maintenance:backup",
-    "restore": "maintenance:restore",
-    "archive": "maintenance:archive",
-    "import": "maintenance:import_run",
-    "compact": "maintenance:compact",
-    "repair": "maintenance:repair",
-    "migrate": "maintenance:migrate",
-    "config": "config:config",
-    "prompts": "prompts:prompts",
-    "target": "target:target",
-    "memory": "memory:memory",
-    "service": "service:service",
-    "host": "host:host",
-    "calibrate": "calibrate:calibrate",
-    "bench": "bench:bench",
-    "doctor": "doctor:doctor",
-    "completion": "completion:completion",
-    "ui": "ui:ui",
-    "mcp": "mcp:mcp",
-    "plugin": "plugin:plugin",
-}
-"""Each verb's module in `agentctl.verbs`, and its command there."""
 
 
 @dataclass(slots=True)
@@ -181,7 +128,7 @@ class LazyGroup(click.Group):
     ) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module, name = VERBS[cmd_name].split(":")
+        module, name = VERBS[cmd_name].command.split(":")
         command: click.Command = getattr(import_module(f"agentctl.verbs.{module}"), name)
         if cmd_name in EXAMPLES and not (command.epilog or "").startswith(HEADING):
             command.epilog = f"{format_examples(cmd_name)}\n\n{command.epilog or ''}"
@@ -202,7 +149,7 @@ class LazyGroup(click.Group):
         """Write the verbs, grouped by purpose."""
         for title, verbs in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl(list(verbs.items()))
+                formatter.write_dl([(name, entry.summary) for name, entry in verbs.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

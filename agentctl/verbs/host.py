@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from agentctl.app import VERBS, Session, common_options
+from agentctl.app import Session, common_options
 from agentctl.command_answers import is_owned
 from agentctl.formatting import format_command
 from agentctl.run_flags import config_from_flags
+from agentctl.verb_table import VERBS
 from agentctl.views.hosts import HostView as Known
 from agentctl.views.hosts import list_hosts as host_views
 from daemon import exits

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.app import VERBS
+from agentctl.verb_table import VERBS
 from daemon.exits import MEANING
 
 PAGE = (Path(__file__).parents[2] / "CLAUDE.md").read_text(encoding="utf-8")

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.app import VERBS, agentctl
+from agentctl.app import agentctl
 from agentctl.event_lookup import find_event, find_seq_before
+from agentctl.verb_table import VERBS
 from agentctl.verbs import status as look
 from agentctl.verbs.tail import parse_moment
 from daemon import exits

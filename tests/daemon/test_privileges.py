@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.app import VERBS
+from agentctl.verb_table import VERBS
 from daemon.privileges import find_home_user
 from state.archive import archive_run
 from state.backup import backup_log

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
-from agentctl.app import VERBS, agentctl
+from agentctl.app import agentctl
 from agentctl.completers import complete_runs
 from agentctl.examples import EXAMPLES
-from agentctl.sections import SECTIONS
+from agentctl.verb_table import SECTIONS, VERBS
 from agentctl.verbs.completion import INSTALL
 
 PROGRAM = Path(sys.executable).with_name("agentctl")
@@ -45,7 +45,7 @@ def completed(home: Path, *words: str) -> list[str]:
 
 
 def test_verbs_options_and_runs_are_completed(home, finished):
-    assert completed(home, "sta") == ["stats", "status"]
+    assert completed(home, "sta") == ["status", "stats"]
     assert "--grep" in completed(home, "tail", "--g")
     assert completed(home, "why", finished[:4]) == [finished]
 

@@ -18,8 +18,9 @@ import pytest
 import state.queries
 import state.reader
 from agentctl import progress_bar
-from agentctl.app import VERBS, Session
+from agentctl.app import Session
 from agentctl.progress_bar import ProgressBar
+from agentctl.verb_table import VERBS
 from tests.support.otlp import receiver
 from tests.support.simulated_logs import record, world_of
 
