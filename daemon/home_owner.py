@@ -88,7 +88,7 @@ async def host_home(
     `focus` names the runs to advance; None means all. Runs that are submitted, forked, resumed or approved
     join it. If its runs have ended, wait a little for a verification that takes longer. `notifier` reports
     the state to the service manager. `changed` is called with new process settings when the configuration
-    file was edited. `serve_runs` has the same parameters; its `desk` creates the LLM roles, by default from
+    file was edited. `serve_runs` has the same parameters; its `roles` creates the LLM roles, by default from
     `config`.
 
     Raises:
@@ -121,15 +121,15 @@ async def serve_runs(
     focus: set[str] | None = None,
     notifier: ServiceNotifier = NULL_NOTIFIER,
     changed: Callable[[DaemonConfig], None] | None = None,
-    desk: RoleFactory | None = None,
+    roles: RoleFactory | None = None,
 ) -> None:
     """Take commands and advance runs until `stop`; then end in-flight work and close the workers.
 
     Raises:
         state.errors.StateError: the log failed.
     """
-    desk = RoleFactory(event_log, config) if desk is None else desk
-    runner = _create_runner(event_log, workers, desk, config)
+    roles = RoleFactory(event_log, config) if roles is None else roles
+    runner = _create_runner(event_log, workers, roles, config)
     supervisor = Supervisor(
         event_log,
         runner,
@@ -138,12 +138,12 @@ async def serve_runs(
         focus=focus,
         elsewhere=lambda: workers.remote_slots,
     )
-    meter = RunTimeMeter(event_log, desk.till, driven=lambda run: focus is None or run in focus)
-    commands = _command_handler(event_log, workers, desk, touched=_on_command_done(supervisor, focus))
+    meter = RunTimeMeter(event_log, roles.ledger, driven=lambda run: focus is None or run in focus)
+    commands = _command_handler(event_log, workers, roles, touched=_on_command_done(supervisor, focus))
     replicas = ReplicaWatch(event_log, config.replicas)
     told = (lambda fresh: replicas.set_destinations(fresh.replicas), changed)
     edits = ConfigWatcher(
-        event_log, turn=commands.turn, apply=_on_config_change(runner, supervisor, workers, desk, told)
+        event_log, turn=commands.turn, apply=_on_config_change(runner, supervisor, workers, roles, told)
     )
     inbox = Inbox(event_log.home, commands.handle)
     parts = {"writer": event_log.writer_progress, "supervisor": supervisor.turns, "inbox": inbox.turns}
@@ -156,7 +156,7 @@ async def serve_runs(
             space.watch(),
             inbox.watch(),
             edits.watch(),
-            desk.watch_day_budget(supervisor.touch),
+            roles.watch_day_budget(supervisor.touch),
             meter.watch(),
             pulse.send_heartbeats(),
             announce_stop(notifier, stop, lambda: supervisor.grace_seconds),
@@ -170,19 +170,19 @@ async def serve_runs(
     except StorageBusy as error:  # only after a stop; what was not stored is done again
         log.warning("stopped_while_locked", error=str(error))
     finally:
-        await desk.aclose()
+        await roles.aclose()
         await workers.aclose()
 
 
 def _command_handler(
-    event_log: EventLog, workers: Workers, desk: RoleFactory, *, touched: CommandListener
+    event_log: EventLog, workers: Workers, roles: RoleFactory, *, touched: CommandListener
 ) -> CommandHandler:
     return CommandHandler(
         event_log,
         workers,
         touched=touched,
-        check=desk.find_model_faults,
-        check_prices=desk.find_unpriced_models,
+        check=roles.find_model_faults,
+        check_prices=roles.find_unpriced_models,
     )
 
 
@@ -217,9 +217,9 @@ def _on_command_done(supervisor: Supervisor, focus: set[str] | None) -> Callable
 
 
 def _create_runner(
-    event_log: EventLog, workers: Workers, desk: RoleFactory, config: DaemonConfig
+    event_log: EventLog, workers: Workers, roles: RoleFactory, config: DaemonConfig
 ) -> EffectRunner:
-    runner = EffectRunner(event_log, workers, desk=desk, retry=_retry_policy(config))
+    runner = EffectRunner(event_log, workers, roles=roles, retry=_retry_policy(config))
     runner.allow_weak_jail = config.allow_weak_jail
     return runner
 
@@ -228,7 +228,7 @@ def _on_config_change(
     runner: EffectRunner,
     supervisor: Supervisor,
     workers: Workers,
-    desk: RoleFactory,
+    roles: RoleFactory,
     told: Iterable[Callable[[DaemonConfig], None] | None],
 ) -> Callable[[DaemonConfig], None]:
     """Return the callback that applies changed process settings, and tells those in `told`."""
@@ -238,7 +238,7 @@ def _on_config_change(
         runner.allow_weak_jail = fresh.allow_weak_jail
         supervisor.set_limits(_effect_limits(fresh), grace_seconds=fresh.grace_seconds)
         workers.apply_config(fresh)
-        desk.apply_config(fresh)
+        roles.apply_config(fresh)
         for changed in told:
             if changed is not None:
                 changed(fresh)

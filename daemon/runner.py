@@ -121,13 +121,13 @@ class EffectRunner:
         event_log: EventLog,
         workers: Workers,
         *,
-        desk: RoleFactory | None = None,
+        roles: RoleFactory | None = None,
         retry: EvaluationRetryPolicy | None = None,
     ) -> None:
-        """`desk` creates the LLM roles; None if no run has a planner that asks models."""
+        """`roles` creates the LLM roles; None if no run has a planner that asks models."""
         self._log = event_log
         self._workers = workers
-        self._desk = desk
+        self._role_factory = roles
         self.retry = retry or EvaluationRetryPolicy()
         self.allow_weak_jail = False
         """Whether coding agents may work where nothing confines them."""
@@ -271,13 +271,13 @@ class EffectRunner:
     def _select_proposer(self, run: str, key: EffectKey) -> Any:
         """Return the proposer that answers for the effect's slot."""
         planner = planner_of(self._log.run_state(run), key)
-        if is_llm_proposer(planner) and self._desk is not None:
+        if is_llm_proposer(planner) and self._role_factory is not None:
             from daemon.calls.sessions import DurableSession  # not at the top: only runs with models need it
 
             def open_session(calls: DurableCalls) -> SessionHost:
                 return DurableSession(run, key, calls=calls, event_log=self._log, runner=self)
 
-            return self._desk.create_roles(run, key, open_session)
+            return self._role_factory.create_roles(run, key, open_session)
         if planner == AGENT:
             from daemon.agents.proposer import AgentProposer  # only runs with coding agents need it
 
@@ -502,8 +502,9 @@ class EffectRunner:
         self, run: str, key: EffectKey, evaluator: Evaluator
     ) -> AbstractAsyncContextManager[DeviceLease]:
         """Reserve device time for an evaluation, for all its tries together."""
-        till = self._desk.till if self._desk is not None and evaluator.name not in SIMULATED_KINDS else None
-        return lease_device(till, run, str(key), self.retry.tries * self.retry.deadline_seconds)
+        ledger = None if self._role_factory is None else self._role_factory.ledger
+        charged = None if evaluator.name in SIMULATED_KINDS else ledger
+        return lease_device(charged, run, str(key), self.retry.tries * self.retry.deadline_seconds)
 
     async def _prepare_evaluator(self, evaluator: Evaluator) -> None:
         """Prepare an evaluator that does not know its toolchain yet because this process has just

@@ -92,7 +92,7 @@ class Supervisor:
         self.grace_seconds = grace_seconds
         self.focus = focus
         self._elsewhere = elsewhere
-        self._lanes: dict[str, RunQueue] = {}
+        self._queues: dict[str, RunQueue] = {}
         self._shares = {kind: FairShare() for kind in EffectKind}
         self._places = RunSlots(limits.runs)
         self._deadlines = RoundDeadlines(event_log, passed=self.touch)
@@ -106,7 +106,7 @@ class Supervisor:
         self._limits = limits
         self.grace_seconds = grace_seconds
         self._places.limit = limits.runs
-        for run in (*self._lanes, *self._places.next_waiting()):
+        for run in (*self._queues, *self._places.next_waiting()):
             self.touch(run)
 
     @property
@@ -154,17 +154,17 @@ class Supervisor:
 
     async def _decide_run(self, run: str) -> None:
         """Append the decisions for `run` and refresh its ready effects, if it has a slot."""
-        lane = self._lanes.setdefault(run, RunQueue())
-        lane.clear()
-        lane.seen, state = self._read_state(run)
+        queue = self._queues.setdefault(run, RunQueue())
+        queue.clear()
+        queue.seen, state = self._read_state(run)
         if state.status is RunStatus.RUNNING and not self._places.take_slot(run):
             return
-        while state.status is RunStatus.RUNNING and await self._append_decisions(run, lane, state):
-            lane.seen, state = self._read_state(run)
+        while state.status is RunStatus.RUNNING and await self._append_decisions(run, queue, state):
+            queue.seen, state = self._read_state(run)
         if state.has_ended:
-            await _cancel_tasks(flight.task for flight in lane.flying.values())
+            await _cancel_tasks(flight.task for flight in queue.flying.values())
             self._forget_run(run)
-        elif state.status is not RunStatus.RUNNING and not lane.flying:
+        elif state.status is not RunStatus.RUNNING and not queue.flying:
             self._release_slot(run)
         self.turns.step()
 
@@ -175,13 +175,13 @@ class Supervisor:
             self.touch(other)
 
     def _forget_run(self, run: str) -> None:
-        del self._lanes[run]
+        del self._queues[run]
         self._deadlines.forget(run)
         for share in self._shares.values():
             share.forget(run)
         self._release_slot(run)
 
-    async def _append_decisions(self, run: str, lane: RunQueue, state: RunState) -> bool:
+    async def _append_decisions(self, run: str, queue: RunQueue, state: RunState) -> bool:
         """Append the decisions on `state` and return True; if there are none, fill the ready effects and
         return False.
         """
@@ -190,8 +190,8 @@ class Supervisor:
         if self._deadlines.check_deadline(run, state) and not records:
             records = [Record((RoundDeadlinePassed(round=state.round),))]
         if not records:
-            lane.fill(state, decisions, most=max(map(self._effect_limit, EffectKind)))
-            if lane.is_idle:
+            queue.fill(state, decisions, most=max(map(self._effect_limit, EffectKind)))
+            if queue.is_idle:
                 # a bug in `decide`: report it instead of spinning
                 log.error("run_stalled", run=run, round=state.round)
             return False
@@ -202,7 +202,7 @@ class Supervisor:
                 [NewEvent(run, late)]
                 if late is not None
                 else with_transfer_events(self._log, run, state, decided),
-                expect={run: lane.seen},
+                expect={run: queue.seen},
             )
         except StaleAppend:
             log.debug("decision_stale", run=run)
@@ -225,42 +225,44 @@ class Supervisor:
 
     async def _start_effects(self, run: str, chosen: list[tuple[ReadyEffect, float]]) -> None:
         """Append the start events of a run's effects, and launch the effects."""
-        lane = self._lanes[run]
+        queue = self._queues[run]
         starts = [ready.start_event(run) for ready, _ in chosen]
         blobs = [blob for ready, _ in chosen for blob in ready.blobs]
         try:
-            stored = await self._log.append(starts, blobs=blobs, expect={run: lane.seen})
+            stored = await self._log.append(starts, blobs=blobs, expect={run: queue.seen})
         except StaleAppend:
             for ready, charge in chosen:
                 self._shares[ready.kind].settle_charge(run, charge, 0.0)
             self.touch(run)  # the run moved on, so derive its ready effects again
             return
-        lane.seen = stored[-1].run_seq
+        queue.seen = stored[-1].run_seq
         for (ready, charge), item in zip(chosen, stored, strict=True):
-            self._launch_effect(run, lane, ready, charge, item.event_id)
+            self._launch_effect(run, queue, ready, charge, item.event_id)
 
     def _choose_effects(self) -> dict[str, list[tuple[ReadyEffect, float]]]:
         """Take ready effects up to the limits; return them per run, each with the charge for it."""
         chosen: dict[str, list[tuple[ReadyEffect, float]]] = {}
         for kind, share in self._shares.items():
             waiting = [
-                run for run, lane in self._lanes.items() if lane.ready[kind] and self._can_start(lane, kind)
+                run
+                for run, queue in self._queues.items()
+                if queue.ready[kind] and self._can_start(queue, kind)
             ]
             for _ in range(self._free_slots(kind)):
                 if not waiting:
                     break
                 run, charge = share.charge_next(waiting)
-                ready = self._lanes[run].ready[kind]
+                ready = self._queues[run].ready[kind]
                 chosen.setdefault(run, []).append((ready.popleft(), charge))
                 if not ready:
                     waiting.remove(run)
         return chosen
 
-    def _can_start(self, lane: RunQueue, kind: EffectKind) -> bool:
+    def _can_start(self, queue: RunQueue, kind: EffectKind) -> bool:
         """Return whether a run may start more effects of a kind: proposals wait while many kernels are
         unjudged.
         """
-        return kind is EffectKind.EVALUATION or lane.unjudged < BACKLOG_PER_SLOT * self._effect_limit(
+        return kind is EffectKind.EVALUATION or queue.unjudged < BACKLOG_PER_SLOT * self._effect_limit(
             EffectKind.EVALUATION
         )
 
@@ -270,17 +272,17 @@ class Supervisor:
 
     def _free_slots(self, kind: EffectKind) -> int:
         """Return how many more effects of a kind may start."""
-        flights = (flight for lane in self._lanes.values() for flight in lane.flying.values())
+        flights = (flight for queue in self._queues.values() for flight in queue.flying.values())
         return max(0, self._effect_limit(kind) - sum(flight.kind is kind for flight in flights))
 
     def _launch_effect(
-        self, run: str, lane: RunQueue, ready: ReadyEffect, charge: float, event_id: str
+        self, run: str, queue: RunQueue, ready: ReadyEffect, charge: float, event_id: str
     ) -> None:
         with structlog.contextvars.bound_contextvars(run=run, effect=str(ready.key), event_id=event_id):
             # the task copies the context, so its log lines name the run and the effect
             task = asyncio.create_task(self._perform_effect(run, ready), name=f"{run} {ready.key}")
-        lane.flying[ready.key] = InFlightEffect(task, ready.kind, charge, asyncio.get_running_loop().time())
-        task.add_done_callback(lambda done: self._on_effect_done(run, lane, ready.key, done))
+        queue.flying[ready.key] = InFlightEffect(task, ready.kind, charge, asyncio.get_running_loop().time())
+        task.add_done_callback(lambda done: self._on_effect_done(run, queue, ready.key, done))
 
     async def _perform_effect(self, run: str, ready: ReadyEffect) -> None:
         """Perform an effect. If the log lost a blob that the run needs, pause only this run, until a
@@ -298,8 +300,8 @@ class Supervisor:
                 lambda state: RunPaused(reason=reason, needs_approval=state.needs_approval),
             )
 
-    def _on_effect_done(self, run: str, lane: RunQueue, key: EffectKey, task: asyncio.Task[None]) -> None:
-        flight = lane.flying.pop(key)
+    def _on_effect_done(self, run: str, queue: RunQueue, key: EffectKey, task: asyncio.Task[None]) -> None:
+        flight = queue.flying.pop(key)
         seconds = asyncio.get_running_loop().time() - flight.since
         self._shares[flight.kind].settle_charge(run, flight.charge, seconds)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -319,7 +321,7 @@ class Supervisor:
         hurry.cancel()
 
     def _running_tasks(self) -> list[asyncio.Task[None]]:
-        return [flight.task for lane in self._lanes.values() for flight in lane.flying.values()]
+        return [flight.task for queue in self._queues.values() for flight in queue.flying.values()]
 
 
 async def _gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -167,9 +167,9 @@ async def _host_run(event_log: EventLog, run: str, *, endpoint: str, model: str,
             endpoint: {"base_url": url, "calls": 4},
         }
     )
-    desk = RoleFactory(event_log, settings, env={}, retries=QUICK, breakers=UNBROKEN)
+    roles = RoleFactory(event_log, settings, env={}, retries=QUICK, breakers=UNBROKEN)
     stop = StopSignal()
-    work = serve_runs(event_log, settings, stop=stop, workers=fakes.fake_workers(), desk=desk)
+    work = serve_runs(event_log, settings, stop=stop, workers=fakes.fake_workers(), roles=roles)
     hosting = asyncio.create_task(work)
     while not hosting.done() and not fakes.has_ended(event_log, run):
         if _waits_for_person(event_log, run):

@@ -18,8 +18,8 @@ from state.records import NewEvent
 class DeviceLease:
     """The use of a device for one evaluation; without a limit on device time, it records nothing."""
 
-    def __init__(self, till: BudgetLedger | None, time: HeldTime | None) -> None:
-        self._till = till
+    def __init__(self, ledger: BudgetLedger | None, time: HeldTime | None) -> None:
+        self._ledger = ledger
         self._time = time
         self._settled = False
         self._loop = asyncio.get_running_loop()
@@ -49,23 +49,23 @@ class DeviceLease:
 
     def settlement_events(self, end: EvaluationEnd) -> list[NewEvent]:
         """Return the settlement of the lease, to be logged with the events of this end."""
-        if self._till is None or self._time is None:
+        if self._ledger is None or self._time is None:
             return []
         took = round_seconds(end.device_seconds or 0.0)
         time, self._time = self._time, None
         self._settled = True
-        return [self._till.hold_settlement(time, Amount(device_seconds=took))]
+        return [self._ledger.hold_settlement(time, Amount(device_seconds=took))]
 
     async def close(self, run: str) -> None:
         """Settle what is still held, at all elapsed time because there is no outcome. Then wake the
         waiters.
         """
-        if self._till is not None and self._time is not None:
+        if self._ledger is not None and self._time is not None:
             time, took = self._time, self._elapsed_seconds()
             self._time = None
-            await self._till.release(time, Amount(device_seconds=took))
-        elif self._till is not None and self._settled:
-            await self._till.notify_freed(run)
+            await self._ledger.release(time, Amount(device_seconds=took))
+        elif self._ledger is not None and self._settled:
+            await self._ledger.notify_freed(run)
 
     def _limit_seconds(self) -> float:
         return self._time.seconds if self._time is not None else 0.0
@@ -76,15 +76,15 @@ class DeviceLease:
 
 @asynccontextmanager
 async def lease_device(
-    till: BudgetLedger | None, run: str, key: str, most_seconds: float
+    ledger: BudgetLedger | None, run: str, key: str, most_seconds: float
 ) -> AsyncIterator[DeviceLease]:
-    """Hold device time for an evaluation until it is settled. `till` is None if there are no budgets.
+    """Hold device time for an evaluation until it is settled. `ledger` is None if there are no budgets.
 
     Raises:
         RoleError: `budget`: nothing is left for the run.
         EffectDeferred: the run is paused or over, or waits for a day that has room.
     """
-    use = DeviceLease(till, None if till is None else await till.hold_device(run, key, most_seconds))
+    use = DeviceLease(ledger, None if ledger is None else await ledger.hold_device(run, key, most_seconds))
     try:
         yield use
     finally:

@@ -75,7 +75,7 @@ class DurableCalls:
         model: str,
         *,
         event_log: EventLog,
-        till: BudgetLedger,
+        ledger: BudgetLedger,
         endpoints: EndpointPool,
         prompts: PromptSet,
         policy: RetryPolicy,
@@ -84,7 +84,7 @@ class DurableCalls:
         self._key = key
         self._model = model
         self._log = event_log
-        self._till = till
+        self._ledger = ledger
         self._endpoints = endpoints
         self._prompts = prompts
         self._policy = policy
@@ -160,7 +160,7 @@ class DurableCalls:
         reason = "its process ended before it had an outcome"
         gone = lost_call_event(str(self._key), call, known, priced=priced, reason=reason)
         log.warning("call_lost", run=self._run, key=str(self._key), call=call, cost_usd=gone.cost_usd)
-        await self._till.settle(self._run, gone)
+        await self._ledger.settle(self._run, gone)
 
     # --- requests ----------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class DurableCalls:
             ms=0.0,
             reused_from=found.event_id,
         )
-        await self._till.record_reused_answer(
+        await self._ledger.record_reused_answer(
             self._run, started, answered, self._missing_blobs((data, *texts))
         )
         log.info("answer_reused", run=self._run, key=str(self._key), call=call, reused_from=found.event_id)
@@ -300,7 +300,7 @@ class DurableCalls:
         await self._ensure_provider(model)
         try:
             async with self._endpoint_turn(model, request, price) as endpoint:
-                await self._till.reserve(self._run, started, self._missing_blobs((data, *texts)))
+                await self._ledger.reserve(self._run, started, self._missing_blobs((data, *texts)))
                 await self._send_request(endpoint, request, started)
         except CallError as error:
             return error.failure
@@ -318,7 +318,7 @@ class DurableCalls:
         except CallError as error:
             log.warning("endpoint_not_ready", run=self._run, endpoint=name, error=error.failure.message)
             reason = f"{name}: {error.failure.kind.value}: {error.failure.message}"
-            await self._till.pause_run(self._run, reason, PauseCause.PROVIDER)
+            await self._ledger.pause_run(self._run, reason, PauseCause.PROVIDER)
             raise EffectDeferred from None
 
     @asynccontextmanager
@@ -390,7 +390,7 @@ class DurableCalls:
             cost_usd=cost,
             ms=round(ms, 3),
         )
-        await self._till.settle(self._run, outcome, blobs=(answer,))
+        await self._ledger.settle(self._run, outcome, blobs=(answer,))
 
     async def _record_failure(self, started: CallStarted, failure: Failure, *, ms: float) -> None:
         """Log a failure and its cost: the counted tokens, or all that was held if the attempt may have
@@ -417,7 +417,7 @@ class DurableCalls:
         log.warning("call_failed", run=self._run, key=started.key, kind=failure.kind, error=failure.message)
         stuck = REMEDIES[failure.kind] is Remedy.PAUSE
         pause = f"{endpoint_of(started.model)}: {failure.kind.value}: {failure.message}" if stuck else None
-        await self._till.settle(self._run, outcome, pause=pause)
+        await self._ledger.settle(self._run, outcome, pause=pause)
         if stuck:
             raise EffectDeferred
 

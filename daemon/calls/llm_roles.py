@@ -55,12 +55,12 @@ class RoleFactory:
         self._env = env
         self._sets: dict[Digest, PromptSet] = {}
         self.endpoints = EndpointPool(event_log, config, env=env, create=create, policy=breakers)
-        self.till = BudgetLedger(event_log, _day_caps(config), clock=clock)
+        self.ledger = BudgetLedger(event_log, _day_caps(config), clock=clock)
 
     def apply_config(self, config: DaemonConfig) -> None:
         """Apply changed settings of the process."""
         self.endpoints.apply_config(config)
-        self.till.set_caps(_day_caps(config))
+        self.ledger.set_caps(_day_caps(config))
 
     def find_model_faults(self, config: RunConfig) -> list[str]:
         """Return the faults that keep a run's models from being asked, one line each."""
@@ -89,7 +89,7 @@ class RoleFactory:
             key,
             model,
             event_log=self._log,
-            till=self.till,
+            ledger=self.ledger,
             endpoints=self.endpoints,
             prompts=prompts_for(self._load_prompts(state.prompts), state.config.target),
             policy=self._retries,
@@ -117,7 +117,7 @@ class RoleFactory:
         """Resume runs that wait for a day with room in its budget, until cancelled."""
         while True:
             for run in self._log.active_runs():
-                if self.till.can_resume(run) and _waits_for_day(self._log.run_state(run)):
+                if self.ledger.can_resume(run) and _waits_for_day(self._log.run_state(run)):
                     await append_if_current(self._log, [run], _resume_event)
                     touched(run)
             await asyncio.sleep(look_seconds)

@@ -29,7 +29,7 @@ class RunTimeMeter:
     def __init__(
         self,
         event_log: EventLog,
-        till: BudgetLedger,
+        ledger: BudgetLedger,
         *,
         driven: Callable[[str], bool] = lambda _: True,
         clock: Callable[[], float] = time.time,
@@ -37,7 +37,7 @@ class RunTimeMeter:
     ) -> None:
         """`driven` returns whether this process advances a run; `ticks` is a monotonic clock in seconds."""
         self._log = event_log
-        self._till = till
+        self._ledger = ledger
         self._driven = driven
         self._clock = clock
         self._ticks = ticks
@@ -55,7 +55,7 @@ class RunTimeMeter:
 
     async def begin(self) -> None:
         """Settle what an earlier process left; then poll once, before any work starts."""
-        await self._till.settle_lost_holds()
+        await self._ledger.settle_lost_holds()
         await self.poll()
 
     async def poll(self) -> None:
@@ -73,7 +73,7 @@ class RunTimeMeter:
         """Settle what is held, at the elapsed time."""
         if self._held is not None:
             held, self._held = self._held, None
-            await self._till.release(held, Amount(seconds=min(held.seconds, self._passed_seconds())))
+            await self._ledger.release(held, Amount(seconds=min(held.seconds, self._passed_seconds())))
 
     async def _hold_next(self, under_way: Iterable[str]) -> None:
         """Start the next slice at the end of the last one, so that no time in between goes uncharged."""
@@ -81,18 +81,18 @@ class RunTimeMeter:
         since = now if self._held is None else self._since + self._held.seconds
         await self.settle_held()
         self._since = since
-        self._held = await self._till.hold_time(min(HOLD_SECONDS, self._seconds_to_midnight()))
+        self._held = await self._ledger.hold_time(min(HOLD_SECONDS, self._seconds_to_midnight()))
         if self._held is None:
             await self._close_day(under_way)
 
     async def _close_day(self, under_way: Iterable[str]) -> None:
-        for account in self._till.day_accounts():
+        for account in self._ledger.day_accounts():
             if account.resource is Resource.DAY_SECONDS:
                 for run in under_way:
-                    await self._till.pause_for_day(run, account)
+                    await self._ledger.pause_for_day(run, account)
 
     def _has_day_cap(self) -> bool:
-        return any(one.resource is Resource.DAY_SECONDS for one in self._till.day_accounts())
+        return any(one.resource is Resource.DAY_SECONDS for one in self._ledger.day_accounts())
 
     def _is_running(self, run: str) -> bool:
         return self._log.run_state(run).status is RunStatus.RUNNING

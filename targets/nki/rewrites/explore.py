@@ -110,9 +110,9 @@ def check_rewrite(
         child = read_kernel(source, arguments, target)
     except SourceError as error:
         raise RewriteRefused(str(error)) from error
-    walls = [item for item in child.statements if item.kind is StatementKind.OPAQUE]
-    if len(walls) > sum(item.kind is StatementKind.OPAQUE for item in kernel.statements):
-        raise RewriteRefused(f"the result could not be read again: {walls[0].reason}")
+    opaque = [item for item in child.statements if item.kind is StatementKind.OPAQUE]
+    if len(opaque) > sum(item.kind is StatementKind.OPAQUE for item in kernel.statements):
+        raise RewriteRefused(f"the result could not be read again: {opaque[0].reason}")
     _check_names(kernel, child)
     before = _broken_rules(kernel, target) if known is None else known
     cost = estimate_kernel(child, target)

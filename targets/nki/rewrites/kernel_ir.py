@@ -336,11 +336,11 @@ class Kernel:
     @cached_property
     def unread_source(self) -> str:
         """Source of everything that the reader did not follow: opaque statements, other functions."""
-        walls: list[cst.CSTNode] = [
+        opaque: list[cst.CSTNode] = [
             item.node for item in self.statements if item.kind is StatementKind.OPAQUE
         ]
         others = [item for item in self.module.body if item is not self.function]
-        return "\n".join(self.module.code_for_node(item) for item in [*walls, *others])
+        return "\n".join(self.module.code_for_node(item) for item in [*opaque, *others])
 
     def unique_label(self, item: Loop | Tensor) -> str:
         """A readable name that is unique in the kernel: the variable, numbered if it is bound again."""

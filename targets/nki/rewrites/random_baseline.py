@@ -70,7 +70,7 @@ async def _draw_kernels(
     request: LookAheadRequest, parent: str, ask: RunEngineJob, *, shapes: Mapping[str, Any], count: int
 ) -> dict[str, list[RewriteStep]]:
     """Different kernels in the order in which they were drawn, and how each was made."""
-    job = {"job": "wander", "source": parent, "longest": request.drawn, **shapes}
+    job = {"job": "random_walk", "source": parent, "longest": request.drawn, **shapes}
     told = await asyncio.gather(*(ask({**job, "seed": f"{request.draw}|{n}"}) for n in range(count)))
     made: dict[str, list[RewriteStep]] = {}
     for one in told:

@@ -75,11 +75,11 @@ def plan_stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> StagePlan:
     """
     if tensor.buffer != "sbuf":
         raise RewriteRefused(f"{tensor.name} lives in {tensor.buffer}")
-    walls = [
+    opaque = [
         item for item in kernel.statements if item.kind is StatementKind.OPAQUE and loop_contains(loop, item)
     ]
-    if walls:
-        raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {walls[0].reason}")
+    if opaque:
+        raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {opaque[0].reason}")
     group = _production_group(kernel, tensor, loop)
     if any(item.guards for item in group):
         raise RewriteRefused(f"{tensor.name} is made under a condition")

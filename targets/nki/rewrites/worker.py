@@ -266,5 +266,5 @@ _JOB_HANDLERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "combine": _combine_job,
     "replay": _replay_job,
     "retrace": _retrace_job,
-    "wander": _random_walk_job,
+    "random_walk": _random_walk_job,
 }

@@ -136,7 +136,7 @@ async def submit_run(event_log: EventLog, config: RunConfig = CONFIG, id_: str =
 
 async def host_until(
     event_log: EventLog,
-    desk: RoleFactory,
+    roles: RoleFactory,
     *,
     until: Callable[[], bool],
     stop: StopSignal | None = None,
@@ -146,7 +146,11 @@ async def host_until(
     """Own the log until something is so, or until a script has asked `stop`."""
     stop = stop or StopSignal()
     work = serve_runs(
-        event_log, config or daemon_config(), stop=stop, workers=workers or fakes.fake_workers(), desk=desk
+        event_log,
+        config or daemon_config(),
+        stop=stop,
+        workers=workers or fakes.fake_workers(),
+        roles=roles,
     )
     hosting = asyncio.create_task(work)
     async with asyncio.timeout(60):

@@ -68,9 +68,9 @@ def test_the_models_of_a_run_are_those_that_its_planners_may_ask():
 
 async def test_a_run_whose_models_cannot_be_asked_is_refused(home):
     with EventLog.open(home) as event_log:
-        desk = fake_models.create_role_factory(event_log, FakeProvider())
+        roles = fake_models.create_role_factory(event_log, FakeProvider())
         commands = CommandHandler(
-            event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.find_model_faults
+            event_log, fakes.fake_workers(), touched=lambda *_: None, check=roles.find_model_faults
         )
         free = CONFIG.model_copy(update={"cap_usd": 0.0})
         submission = fakes.create_submission(free)
@@ -85,9 +85,9 @@ async def test_a_run_whose_models_cannot_be_asked_is_refused(home):
 async def test_a_fork_or_a_setting_that_nobody_could_answer_is_refused(home):
     with EventLog.open(home) as event_log:
         run = await fake_models.submit_run(event_log)
-        desk = fake_models.create_role_factory(event_log, FakeProvider())
+        roles = fake_models.create_role_factory(event_log, FakeProvider())
         commands = CommandHandler(
-            event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.find_model_faults
+            event_log, fakes.fake_workers(), touched=lambda *_: None, check=roles.find_model_faults
         )
 
         async def answer(id_: str, **command) -> object:
@@ -108,13 +108,13 @@ async def test_no_new_run_fork_or_setting_asks_a_model_whose_price_nobody_knows(
     """A cap cannot be kept for it, and a cap of 0 least of all."""
     with EventLog.open(home) as event_log:
         run = await fake_models.submit_run(event_log)
-        desk = fake_models.create_role_factory(event_log, FakeProvider())
+        roles = fake_models.create_role_factory(event_log, FakeProvider())
         commands = CommandHandler(
             event_log,
             fakes.fake_workers(),
             touched=lambda *_: None,
-            check=desk.find_model_faults,
-            check_prices=desk.find_unpriced_models,
+            check=roles.find_model_faults,
+            check_prices=roles.find_unpriced_models,
         )
 
         async def answer(id_: str, **command) -> object:

@@ -53,7 +53,7 @@ class Clock:
         return self.now
 
 
-def till_of(event_log: EventLog, clock: Clock | None = None, **caps: float) -> BudgetLedger:
+def ledger_of(event_log: EventLog, clock: Clock | None = None, **caps: float) -> BudgetLedger:
     return BudgetLedger(event_log, DayCaps(**caps), clock=clock or Clock())
 
 
@@ -76,7 +76,7 @@ def device_day(event_log: EventLog) -> tuple[float, float]:
 
 async def test_without_a_cap_nothing_is_held(event_log):
     run = await submit_run(event_log)
-    assert await till_of(event_log).hold_device(run, "k", 600.0) is None
+    assert await ledger_of(event_log).hold_device(run, "k", 600.0) is None
     async with lease_device(None, run, "k", 600.0) as use:
         end = fakes.judge_source(fakes.KERNEL.encode(), "trn2", Level.SLICES, {})
         assert await use.run_within(asyncio.sleep(0, end)) == end
@@ -85,46 +85,48 @@ async def test_without_a_cap_nothing_is_held(event_log):
 
 
 async def test_an_evaluation_holds_what_it_may_take_and_the_rest_is_for_others(event_log):
-    run, till = await submit_run(event_log), till_of(event_log, device_seconds=1000.0)
-    first = await till.hold_device(run, "k1", 600.0)
-    second = await till.hold_device(run, "k2", 600.0)
+    run, ledger = await submit_run(event_log), ledger_of(event_log, device_seconds=1000.0)
+    first = await ledger.hold_device(run, "k1", 600.0)
+    second = await ledger.hold_device(run, "k2", 600.0)
     assert (first.seconds, second.seconds) == (600.0, 400.0)
     assert device_day(event_log) == (0.0, 1000.0)
-    third = asyncio.create_task(till.hold_device(run, "k3", 600.0))
+    third = asyncio.create_task(ledger.hold_device(run, "k3", 600.0))
     await asyncio.sleep(0)
-    await till.release(first, Amount(device_seconds=10.0))
+    await ledger.release(first, Amount(device_seconds=10.0))
     assert (await third).seconds == 590.0
     assert device_day(event_log) == (10.0, 990.0)
 
 
 async def test_a_day_without_room_lets_the_run_wait_for_another_one(event_log):
     clock = Clock()
-    run, till = await submit_run(event_log), till_of(event_log, clock, device_seconds=100.0)
-    await till.release(await till.hold_device(run, "k1", 600.0), Amount(device_seconds=99.5))
+    run, ledger = await submit_run(event_log), ledger_of(event_log, clock, device_seconds=100.0)
+    await ledger.release(await ledger.hold_device(run, "k1", 600.0), Amount(device_seconds=99.5))
     with pytest.raises(EffectDeferred):
-        await till.hold_device(run, "k2", 600.0)
+        await ledger.hold_device(run, "k2", 600.0)
     state = event_log.run_state(run)
     assert (state.status, state.pause_cause) == (RunStatus.PAUSED, PauseCause.DAY)
     assert "day_device_seconds of 100" in state.status_reason
-    assert not till.can_resume(run)
+    assert not ledger.can_resume(run)
     clock.now += DAY
-    assert till.can_resume(run)
+    assert ledger.can_resume(run)
     await event_log.append([NewEvent(run, RunResumed())])
-    assert (await till.hold_device(run, "k3", 600.0)).seconds == 100.0
+    assert (await ledger.hold_device(run, "k3", 600.0)).seconds == 100.0
 
 
 async def test_the_run_s_own_cap_holds_too_and_ends_the_run(event_log):
-    run, till = await submit_run(event_log, cap_device_seconds=50.0), till_of(event_log)
-    held = await till.hold_device(run, "k1", 600.0)
+    run, ledger = await submit_run(event_log, cap_device_seconds=50.0), ledger_of(event_log)
+    held = await ledger.hold_device(run, "k1", 600.0)
     assert held.seconds == 50.0
     other = await submit_run(event_log, "b", cap_device_seconds=70.0)
-    assert (await till.hold_device(other, "k1", 600.0)).seconds == 70.0, "what others hold is not of its cap"
-    await till.release(held, Amount(device_seconds=0.0))
-    done = await till.hold_device(run, "k2", 600.0)
+    assert (await ledger.hold_device(other, "k1", 600.0)).seconds == 70.0, (
+        "what others hold is not of its cap"
+    )
+    await ledger.release(held, Amount(device_seconds=0.0))
+    done = await ledger.hold_device(run, "k2", 600.0)
     verdict = await _verdict(event_log, run, 49.5)
-    await event_log.append([verdict, till.hold_settlement(done, Amount(device_seconds=49.5))])
+    await event_log.append([verdict, ledger.hold_settlement(done, Amount(device_seconds=49.5))])
     with pytest.raises(RoleError, match="cap on device_seconds"):
-        await till.hold_device(run, "k3", 600.0)
+        await ledger.hold_device(run, "k3", 600.0)
     assert event_log.run_state(run).short == {Resource.DEVICE_SECONDS: 50.0}
 
 
@@ -143,8 +145,8 @@ async def _verdict(event_log: EventLog, run: str, seconds: float) -> NewEvent:
 
 async def test_what_a_killed_process_held_is_charged_whole_by_the_next(event_log):
     run = await submit_run(event_log)
-    await till_of(event_log, device_seconds=1000.0).hold_device(run, "k1", 300.0)
-    again = till_of(event_log, device_seconds=1000.0)
+    await ledger_of(event_log, device_seconds=1000.0).hold_device(run, "k1", 300.0)
+    again = ledger_of(event_log, device_seconds=1000.0)
     await RunTimeMeter(event_log, again).begin()
     assert device_day(event_log) == (300.0, 0.0)
     assert (await again.hold_device(run, "k1", 300.0)).seconds == 300.0
@@ -154,10 +156,10 @@ async def test_what_a_killed_process_held_is_charged_whole_by_the_next(event_log
 async def test_marks_of_the_day_are_told_once_a_day_whoever_tells_them(event_log):
     run = await submit_run(event_log)
     for _ in range(2):
-        till = till_of(event_log, device_seconds=100.0)
-        await till.release(await till.hold_device(run, "k", 30.0), Amount(device_seconds=30.0))
-    till = till_of(event_log, Clock(NOON + DAY), device_seconds=100.0)
-    await till.release(await till.hold_device(run, "k", 99.0), Amount(device_seconds=55.0))
+        ledger = ledger_of(event_log, device_seconds=100.0)
+        await ledger.release(await ledger.hold_device(run, "k", 30.0), Amount(device_seconds=30.0))
+    ledger = ledger_of(event_log, Clock(NOON + DAY), device_seconds=100.0)
+    await ledger.release(await ledger.hold_device(run, "k", 99.0), Amount(device_seconds=55.0))
     told = [(one.resource, one.percent) for one in of(event_log, SYSTEM_STREAM, BudgetWarned)]
     assert told == [(Resource.DAY_DEVICE_SECONDS, 50), (Resource.DAY_DEVICE_SECONDS, 50)]
 
@@ -181,9 +183,9 @@ async def host_to_end(event_log: EventLog, evaluator: FakeEvaluator, config, dae
     """Host a run until it has ended, or waits."""
     run = await submit_run(event_log, **config)
     stop = StopSignal()
-    desk = fake_models.create_role_factory(event_log, fake_models.FakeProvider(), daemon)
+    roles = fake_models.create_role_factory(event_log, fake_models.FakeProvider(), daemon)
     hosting = asyncio.create_task(
-        serve_runs(event_log, daemon, stop=stop, workers=fakes.fake_workers(evaluator), desk=desk)
+        serve_runs(event_log, daemon, stop=stop, workers=fakes.fake_workers(evaluator), roles=roles)
     )
     async with asyncio.timeout(60):
         while event_log.run_state(run).status is RunStatus.RUNNING and not hosting.done():  # noqa: ASYNC110
@@ -243,11 +245,11 @@ async def test_an_evaluation_that_takes_longer_than_is_left_is_broken_off_and_ch
 
 @pytest.mark.parametrize("cap", [100.0, 1.0])
 async def test_a_day_that_is_used_up_has_no_room_for_runs_of_another_life_either(event_log, cap):
-    run, till = await submit_run(event_log), till_of(event_log, device_seconds=cap)
-    await till.release(await till.hold_device(run, "k1", cap), Amount(device_seconds=cap))
-    assert not till_of(event_log, device_seconds=cap).can_resume(run)
-    assert till_of(event_log, device_seconds=cap + 1).can_resume(run)
-    assert till_of(event_log, Clock(NOON + DAY), device_seconds=cap).can_resume(run)
+    run, ledger = await submit_run(event_log), ledger_of(event_log, device_seconds=cap)
+    await ledger.release(await ledger.hold_device(run, "k1", cap), Amount(device_seconds=cap))
+    assert not ledger_of(event_log, device_seconds=cap).can_resume(run)
+    assert ledger_of(event_log, device_seconds=cap + 1).can_resume(run)
+    assert ledger_of(event_log, Clock(NOON + DAY), device_seconds=cap).can_resume(run)
 
 
 async def test_what_is_predicted_takes_no_device(event_log):
@@ -264,8 +266,8 @@ async def test_what_is_predicted_takes_no_device(event_log):
 
 async def test_time_under_way_is_held_a_while_at_a_time_and_settled_at_what_passed(event_log):
     ticks = Clock(0.0)
-    run, till = await submit_run(event_log), till_of(event_log, seconds=1000.0)
-    meter = RunTimeMeter(event_log, till, clock=Clock(), ticks=ticks)
+    run, ledger = await submit_run(event_log), ledger_of(event_log, seconds=1000.0)
+    meter = RunTimeMeter(event_log, ledger, clock=Clock(), ticks=ticks)
     await meter.poll()
     assert event_log.system_state().day.reserved_amount.seconds == HOLD_SECONDS
     ticks.now = 10.0
@@ -274,7 +276,7 @@ async def test_time_under_way_is_held_a_while_at_a_time_and_settled_at_what_pass
     ticks.now = 75.0
     await meter.poll()
     ticks.now = 80.0
-    await till.pause_run(run, "test", PauseCause.PERSON)
+    await ledger.pause_run(run, "test", PauseCause.PERSON)
     await meter.poll()
     day = event_log.system_state().day
     assert (day.spent.seconds, day.held) == (80.0, {})
@@ -283,8 +285,8 @@ async def test_time_under_way_is_held_a_while_at_a_time_and_settled_at_what_pass
 async def test_where_the_day_s_time_is_used_up_runs_wait_for_another(event_log):
     ticks, clock = Clock(0.0), Clock()
     runs = [await submit_run(event_log, id_) for id_ in "abc"]
-    till = till_of(event_log, clock, seconds=90.0)
-    meter = RunTimeMeter(event_log, till, driven=lambda run: run != runs[2], clock=clock, ticks=ticks)
+    ledger = ledger_of(event_log, clock, seconds=90.0)
+    meter = RunTimeMeter(event_log, ledger, driven=lambda run: run != runs[2], clock=clock, ticks=ticks)
     for ticks.now in (0.0, 60.0, 90.0):
         await meter.poll()
     states = [event_log.run_state(run) for run in runs]
@@ -293,7 +295,7 @@ async def test_where_the_day_s_time_is_used_up_runs_wait_for_another(event_log):
     day = event_log.system_state().day
     assert (day.spent.seconds, day.held) == (90.0, {})
     clock.now += DAY
-    assert till.can_resume(runs[0])
+    assert ledger.can_resume(runs[0])
     await event_log.append([NewEvent(runs[0], RunResumed())])
     await meter.poll()
     assert event_log.system_state().day.reserved_amount.seconds == HOLD_SECONDS
@@ -303,17 +305,17 @@ async def test_a_while_ends_with_its_day(event_log):
     clock = Clock(NOON + DAY / 2 - 7.0)
     await submit_run(event_log)
     await RunTimeMeter(
-        event_log, till_of(event_log, clock, seconds=90.0), clock=clock, ticks=Clock(0.0)
+        event_log, ledger_of(event_log, clock, seconds=90.0), clock=clock, ticks=Clock(0.0)
     ).poll()
     assert event_log.system_state().day.reserved_amount.seconds == 7.0
 
 
 async def test_nothing_is_held_where_nothing_runs_or_no_cap_is_set(event_log):
     ticks = Clock(0.0)
-    await RunTimeMeter(event_log, till_of(event_log, seconds=90.0), ticks=ticks).poll()
+    await RunTimeMeter(event_log, ledger_of(event_log, seconds=90.0), ticks=ticks).poll()
     assert event_log.system_state().day is None
     run = await submit_run(event_log)
-    await RunTimeMeter(event_log, till_of(event_log), ticks=ticks).poll()
+    await RunTimeMeter(event_log, ledger_of(event_log), ticks=ticks).poll()
     assert event_log.system_state().day is None
     assert event_log.run_state(run).status is RunStatus.RUNNING
 

@@ -14,7 +14,6 @@ from agent_core.providers.failures import Failure, FailureKind
 from agent_core.roles import RoleError
 from daemon.calls.errors import EffectDeferred
 from daemon.calls.request_rendering import load_request
-from daemon.run_queue import RunQueue
 from daemon.stop_signal import StopSignal
 from stability.breaker import BreakerPolicy
 from state.events import (
@@ -119,9 +118,9 @@ async def test_a_request_is_logged_whole_and_what_prompts_share_once(event_log):
 async def in_flight(event_log: EventLog, config=CONFIG) -> tuple[str, Effect, str]:
     """Bring a run to its first plan and admit that; return it with the digest of its request."""
     run = await fake_models.submit_run(event_log, config)
-    desk = fake_models.create_role_factory(event_log, FakeProvider(script=failing(FailureKind.AUTH, 100)))
+    roles = fake_models.create_role_factory(event_log, FakeProvider(script=failing(FailureKind.AUTH, 100)))
     await fake_models.host_until(
-        event_log, desk, until=lambda: event_log.run_state(run).status is RunStatus.PAUSED
+        event_log, roles, until=lambda: event_log.run_state(run).status is RunStatus.PAUSED
     )
     await event_log.append([NewEvent(run, RunResumed(reason="test"))])
     state = event_log.run_state(run)
@@ -140,9 +139,11 @@ async def test_an_answer_in_the_log_is_never_bought_again(event_log, calm):
 
     while not event_log.run_state(run).has_ended:
         before, lives = answers(), lives + 1
-        desk = fake_models.create_role_factory(event_log, provider)
+        roles = fake_models.create_role_factory(event_log, provider)
         await fake_models.host_until(
-            event_log, desk, until=lambda n=before: answers() > n or event_log.run_state(run).has_ended
+            event_log,
+            roles,
+            until=lambda n=before: answers() > n or event_log.run_state(run).has_ended,
         )
         assert lives < 100
     assert lives > 3
@@ -160,8 +161,8 @@ async def test_an_attempt_without_an_outcome_is_charged_and_sent_again_as_it_was
         raise asyncio.CancelledError  # as when the process is stopped in the middle of a call
 
     run = await fake_models.submit_run(event_log)
-    desk = fake_models.create_role_factory(event_log, FakeProvider(script=script))
-    await fake_models.host_until(event_log, desk, until=stop.requested.is_set, stop=stop)
+    roles = fake_models.create_role_factory(event_log, FakeProvider(script=script))
+    await fake_models.host_until(event_log, roles, until=stop.requested.is_set, stop=stop)
     state = event_log.run_state(run)
     lost = [one for effect in state.open.values() for one in effect.calls]
     assert lost
@@ -185,11 +186,11 @@ async def test_an_edited_prompt_changes_nothing_in_flight(event_log, monkeypatch
     run, key, _ = await in_flight(event_log)
     logged = event_log.run_state(run).open[key].calls[0].request
     provider = FakeProvider()
-    desk = fake_models.create_role_factory(event_log, provider)
+    roles = fake_models.create_role_factory(event_log, provider)
     monkeypatch.setattr("daemon.calls.request_rendering.render_request", None)  # whoever renders fails
-    roles = desk.create_roles(run, RunQueue and _key(key))
+    made = roles.create_roles(run, _key(key))
     request = _request(event_log, key, run)
-    answer = await roles.plan(request, event_log.get_blob)
+    answer = await made.plan(request, event_log.get_blob)
     assert answer.plan.technique == "hoist"
     assert provider.asked == [load_request(event_log.get_blob(logged), event_log.get_blob)]
 
@@ -283,9 +284,9 @@ async def test_what_only_a_person_can_mend_pauses_the_run(event_log, calm, kind)
     run = await fake_models.submit_run(event_log)
     provider = FakeProvider(script=failing(kind, 1))
     for _ in range(100):
-        desk = fake_models.create_role_factory(event_log, provider)
+        roles = fake_models.create_role_factory(event_log, provider)
         await fake_models.host_until(
-            event_log, desk, until=lambda: event_log.run_state(run).status is not RunStatus.RUNNING
+            event_log, roles, until=lambda: event_log.run_state(run).status is not RunStatus.RUNNING
         )
         if event_log.run_state(run).has_ended:
             break
@@ -312,9 +313,9 @@ async def test_a_question_that_waited_at_a_broken_endpoint_ends_with_a_reason_of
     policy = BreakerPolicy(failures=1, pause_seconds=100_000, longest_seconds=100_000)
     config = fake_models.daemon_config(local={"patience_seconds": 1000.0})
     run = await fake_models.submit_run(event_log)
-    desk = fake_models.create_role_factory(event_log, provider, config, breakers=policy)
+    roles = fake_models.create_role_factory(event_log, provider, config, breakers=policy)
     await fake_models.host_until(
-        event_log, desk, until=lambda: event_log.run_state(run).has_ended, config=config
+        event_log, roles, until=lambda: event_log.run_state(run).has_ended, config=config
     )
     failed = events(event_log, run, PlanFailed)
     assert failed
@@ -358,8 +359,8 @@ async def test_calls_and_tokens_have_caps_too(event_log, cap):
 async def test_without_a_price_a_run_goes_on_and_says_so(event_log, caplog):
     config = fake_models.daemon_config(prices=())
     run = await fake_models.submit_run(event_log, CONFIG.model_copy(update={"cap_usd": 0.0}))
-    desk = fake_models.create_role_factory(event_log, FakeProvider(), config)
-    await fake_models.host_until(event_log, desk, until=lambda: event_log.run_state(run).has_ended)
+    roles = fake_models.create_role_factory(event_log, FakeProvider(), config)
+    await fake_models.host_until(event_log, roles, until=lambda: event_log.run_state(run).has_ended)
     state = event_log.run_state(run)
     assert (state.stop, state.unknown_cost, state.spent_usd) == (StopReason.ROUNDS, True, 0.0)
     assert state.prices == {MODEL: None}
@@ -369,9 +370,9 @@ async def test_without_a_price_a_run_goes_on_and_says_so(event_log, caplog):
 async def test_a_price_holds_for_a_run_whatever_lists_say_later(event_log):
     run, _, _ = await in_flight(event_log)
     dearer = fake_models.daemon_config(prices=(f"{MODEL}=300/30/1500",))
-    desk = fake_models.create_role_factory(event_log, FakeProvider(), dearer)
+    roles = fake_models.create_role_factory(event_log, FakeProvider(), dearer)
     await fake_models.host_until(
-        event_log, desk, until=lambda: event_log.run_state(run).has_ended, config=dearer
+        event_log, roles, until=lambda: event_log.run_state(run).has_ended, config=dearer
     )
     assert event_log.run_state(run).prices[MODEL].rates[0].input == 3.0
     assert event_log.run_state(run).spent_usd < 1
@@ -384,11 +385,11 @@ async def test_a_day_without_room_holds_a_run_until_another_day(event_log, calm)
     provider = FakeProvider()
     days = 0
     while not event_log.run_state(run).has_ended:
-        desk = fake_models.create_role_factory(event_log, provider, config, clock=lambda: now[0])
+        roles = fake_models.create_role_factory(event_log, provider, config, clock=lambda: now[0])
         before, pauses = len(provider.asked), len(events(event_log, run, RunPaused))
         await fake_models.host_until(
             event_log,
-            desk,
+            roles,
             until=lambda n=pauses: (
                 event_log.run_state(run).has_ended or len(events(event_log, run, RunPaused)) > n
             ),
@@ -417,8 +418,8 @@ async def test_a_run_that_is_cancelled_pays_for_what_was_under_way(event_log):
         raise asyncio.CancelledError
 
     run = await fake_models.submit_run(event_log)
-    desk = fake_models.create_role_factory(event_log, FakeProvider(script=script))
-    await fake_models.host_until(event_log, desk, until=stop.requested.is_set, stop=stop)
+    roles = fake_models.create_role_factory(event_log, FakeProvider(script=script))
+    await fake_models.host_until(event_log, roles, until=stop.requested.is_set, stop=stop)
     held = event_log.run_state(run).reserved_amount
     commands = CommandHandler(event_log, fakes.fake_workers(), touched=lambda *_: None)
     await commands.handle("stop", b'{"verb": "cancel", "run": "%s"}' % run.encode())

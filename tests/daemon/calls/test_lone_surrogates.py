@@ -29,9 +29,9 @@ def test_every_question_is_paid_once_and_the_run_ends(home):
 
         async def work() -> str:
             run = await fake_models.submit_run(event_log)
-            desk = RoleFactory(event_log, settings, env={}, retries=fake_models.QUICK)
+            roles = RoleFactory(event_log, settings, env={}, retries=fake_models.QUICK)
             await fake_models.host_until(
-                event_log, desk, until=lambda: event_log.run_state(run).has_ended, config=settings
+                event_log, roles, until=lambda: event_log.run_state(run).has_ended, config=settings
             )
             return run
 

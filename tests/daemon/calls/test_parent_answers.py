@@ -45,8 +45,8 @@ async def fork_run(event_log: EventLog, parent: str, seq: int, id_: str = "fork"
 
 
 async def finish_run(event_log: EventLog, run: str, provider: FakeProvider) -> None:
-    desk = fake_models.create_role_factory(event_log, provider)
-    await fake_models.host_until(event_log, desk, until=lambda: event_log.run_state(run).has_ended)
+    roles = fake_models.create_role_factory(event_log, provider)
+    await fake_models.host_until(event_log, roles, until=lambda: event_log.run_state(run).has_ended)
 
 
 async def test_what_the_parent_was_answered_after_the_cut_is_not_bought_again(event_log):

@@ -52,7 +52,7 @@ async def run_through(event_log: EventLog, server: LlmServer) -> str:
     run = await fake_models.submit_run(event_log, config)
     async with asyncio.timeout(120):
         while not event_log.run_state(run).has_ended:
-            desk = RoleFactory(
+            roles = RoleFactory(
                 event_log,
                 settings,
                 env=KEYS,
@@ -61,7 +61,7 @@ async def run_through(event_log: EventLog, server: LlmServer) -> str:
             )
             await fake_models.host_until(
                 event_log,
-                desk,
+                roles,
                 until=lambda: event_log.run_state(run).status is not RunStatus.RUNNING,
                 config=settings,
             )

@@ -110,11 +110,11 @@ async def test_an_endpoint_that_cannot_be_set_up_pauses_the_run_before_anything_
         return provider
 
     run = await fake_models.submit_run(event_log)
-    desk = RoleFactory(
+    roles = RoleFactory(
         event_log, fake_models.daemon_config(), env={}, create=create, retries=fake_models.QUICK
     )
     await fake_models.host_until(
-        event_log, desk, until=lambda: event_log.run_state(run).status is not RunStatus.RUNNING
+        event_log, roles, until=lambda: event_log.run_state(run).status is not RunStatus.RUNNING
     )
     (paused,) = events(event_log, run, RunPaused)
     assert paused.cause is PauseCause.PROVIDER
@@ -126,7 +126,7 @@ async def test_an_endpoint_that_cannot_be_set_up_pauses_the_run_before_anything_
 
     left.clear()
     await event_log.append([NewEvent(run, RunResumed(reason="mended"))])
-    await fake_models.host_until(event_log, desk, until=lambda: event_log.run_state(run).has_ended)
+    await fake_models.host_until(event_log, roles, until=lambda: event_log.run_state(run).has_ended)
     assert len(events(event_log, run, CallCompleted)) == len(provider.asked) > 0
     assert_ledgers_agree(event_log, run)
 

@@ -174,9 +174,9 @@ def _fuse_pair(kernel: Kernel, target: Target, pair: LoopPair) -> Kernel:
 
 def _check_readable(pair: LoopPair) -> None:
     for loop in (pair.first, pair.second):
-        walls = [item for item in _all_statements(loop.body) if item.kind is StatementKind.OPAQUE]
-        if walls:
-            raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {walls[0].reason}")
+        opaque = [item for item in _all_statements(loop.body) if item.kind is StatementKind.OPAQUE]
+        if opaque:
+            raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {opaque[0].reason}")
 
 
 def _check_index(pair: LoopPair) -> None:

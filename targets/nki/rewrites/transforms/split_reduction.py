@@ -177,11 +177,11 @@ def _check_part(kernel: Kernel, producer: Statement, part: Access, *, loops: Seq
         raise RewriteRefused(f"the loop over {loops[0].var} does not count by one")
     if covering_loops(part.view, loops) != frozenset(loop.id for loop in loops) or part.view.within:
         raise RewriteRefused(f"the parts that {producer.op} writes do not make up {tile.name}")
-    walls = [
+    opaque = [
         item for item in kernel.statements if item.kind is StatementKind.OPAQUE and loops[0] in item.path
     ]
-    if walls:
-        raise RewriteRefused(f"the loop over {loops[0].var} holds what cannot be read: {walls[0].reason}")
+    if opaque:
+        raise RewriteRefused(f"the loop over {loops[0].var} holds what cannot be read: {opaque[0].reason}")
 
 
 def _product_text(counts: Sequence[str]) -> str:

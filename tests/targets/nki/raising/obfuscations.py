@@ -1,7 +1,7 @@
 """Other ways to write the loops of a kernel, as people do: all issue the same instructions.
 
 Each takes the lines of a kernel whose loops are `for i in nl.affine_range(...)`, and rewrites the first loop
-of the kernel's own body. `disguises` of the rewrites' tests vary names and sizes.
+of the kernel's own body. `obfuscations` of the rewrites' tests vary names and sizes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random kernels, plain and in disguise, are raised to the programs that they issue."""
+"""Random kernels, plain and obfuscated, are raised to the programs that they issue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from nki_sim import ArraySpec
 from targets.nki.raising.raiser import program_digest, raise_program
 from tests.support.sweeps import parametrize_sweep
 from tests.targets.nki.raising.obfuscations import OBFUSCATIONS, Obfuscation, obfuscate_loop
+from tests.targets.nki.rewrites import obfuscations as of_names
 from tests.targets.nki.rewrites.generator import Drawn, draw
-from tests.targets.nki.rewrites.obfuscations import DISGUISES, Disguise, obfuscate
 
 SEEDS = range(24)
 
@@ -34,11 +34,11 @@ def test_the_form_of_a_loop_leaves_no_trace_in_the_result(seed: int) -> None:
         check_raised(drawn, obfuscate_loop(drawn.source, obfuscation))
 
 
-@parametrize_sweep("disguise", DISGUISES, quick=1)
-def test_names_and_views_leave_no_trace_in_the_result(disguise: Disguise) -> None:
+@parametrize_sweep("obfuscation", of_names.OBFUSCATIONS, quick=1)
+def test_names_and_views_leave_no_trace_in_the_result(obfuscation: of_names.Obfuscation) -> None:
     for seed in range(4):
         drawn = draw(seed)
-        check_raised(drawn, obfuscate(drawn.source, disguise, Random(seed)))
+        check_raised(drawn, of_names.obfuscate(drawn.source, obfuscation, Random(seed)))
 
 
 @parametrize_sweep("obfuscation", OBFUSCATIONS, quick=2)

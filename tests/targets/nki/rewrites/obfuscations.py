@@ -1,9 +1,9 @@
 """Other ways to say what a kernel says, by which a rewrite that goes by names might be misled.
 
 Tiles are declared by the sizes of others, under names that something else had before; tiles and indices share
-names; parts of tensors have names of their own; sizes of tiles are asserted or stand in operands. A disguise
-goes by the lines that the generator writes and does not look at what is alive: whether the kernel still
-computes the same is for its user to see.
+names; parts of tensors have names of their own; sizes of tiles are asserted or stand in operands. An
+obfuscation goes by the lines that the generator writes and does not look at what is alive: whether the kernel
+still computes the same is for its user to see.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from random import Random
 DECLARATION = re.compile(r"( *)(\w+) = nl\.ndarray\((\(.*?\)), dtype=nl\.(\w+), buffer=nl\.(?:sbuf|psum)\)")
 LOOP = re.compile(r"( *)for (\w+) in .*:")
 OPERAND = re.compile(r"\b(src|data|data1|data2|moving|stationary)=(\w+\[[^\[\]]*\])(?=[,)])")
-Disguise = Callable[[list[str], Random], Iterator[str]]
+Obfuscation = Callable[[list[str], Random], Iterator[str]]
 
 
 def _depth(line: str) -> int:
@@ -129,7 +129,7 @@ def _behind(lines: list[str], more: list[str]) -> Iterator[str]:
     yield from lines[first:]
 
 
-DISGUISES: tuple[Disguise, ...] = (
+OBFUSCATIONS: tuple[Obfuscation, ...] = (
     one_name_for_two,
     one_index_for_all,
     parts_with_names,
@@ -140,6 +140,6 @@ DISGUISES: tuple[Disguise, ...] = (
 )
 
 
-def obfuscate(source: str, disguise: Disguise, random: Random) -> str:
-    """The source as a disguise has it."""
-    return "\n".join(disguise(source.splitlines(), random)) + "\n"
+def obfuscate(source: str, obfuscation: Obfuscation, random: Random) -> str:
+    """The source as an obfuscation has it."""
+    return "\n".join(obfuscation(source.splitlines(), random)) + "\n"

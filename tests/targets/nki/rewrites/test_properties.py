@@ -32,7 +32,7 @@ from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET
 from tests.support.sweeps import parametrize_sweep
 from tests.targets.nki.rewrites.generator import Drawn, draw
-from tests.targets.nki.rewrites.obfuscations import DISGUISES, Disguise, obfuscate
+from tests.targets.nki.rewrites.obfuscations import OBFUSCATIONS, Obfuscation, obfuscate
 
 FROM, _, TO = os.environ.get("NKI_AGENT_REWRITE_SEEDS", "0:24").partition(":")
 SEEDS = range(int(FROM), int(TO))
@@ -114,35 +114,35 @@ def test_a_rewrite_refuses_or_keeps_the_meaning(seed: int):
     walk(draw(seed), Random(seed))
 
 
-def in_disguise(drawn: Drawn, random: Random) -> tuple[Drawn, list[Disguise]]:
-    """A kernel in some disguises, and these: only such in which it still computes the same."""
-    expected, worn = compute_outputs(drawn, drawn.source), list[Disguise]()
-    for disguise in DISGUISES:
-        other = replace(drawn, source=obfuscate(drawn.source, disguise, random))
+def obfuscated_kernel(drawn: Drawn, random: Random) -> tuple[Drawn, list[Obfuscation]]:
+    """A kernel in some obfuscations, and these: only such in which it still computes the same."""
+    expected, applied = compute_outputs(drawn, drawn.source), list[Obfuscation]()
+    for obfuscation in OBFUSCATIONS:
+        other = replace(drawn, source=obfuscate(drawn.source, obfuscation, random))
         try:
             same = np.array_equal(compute_outputs(other, other.source), expected)
         except (SimError, AssertionError):
             continue
         if same and other != drawn and random.random() < 0.7:
             drawn = other
-            worn.append(disguise)
-    return drawn, worn
+            applied.append(obfuscation)
+    return drawn, applied
 
 
 @parametrize_sweep("seed", SEEDS, quick=3)
 def test_a_rewrite_is_not_misled_by_how_a_kernel_says_it(seed: int):
     random = Random(seed)
-    drawn, worn = in_disguise(draw(len(SEEDS) + seed), random)
-    assert worn
+    drawn, applied = obfuscated_kernel(draw(len(SEEDS) + seed), random)
+    assert applied
     walk(drawn, random)
 
 
-def test_every_disguise_is_worn():
-    worn = set[Disguise]()
+def test_every_obfuscation_is_tried():
+    applied = set[Obfuscation]()
     for seed in SEEDS:
-        if worn < set(DISGUISES):
-            worn |= set(in_disguise(draw(len(SEEDS) + seed), Random(seed))[1])
-    assert worn == set(DISGUISES)
+        if applied < set(OBFUSCATIONS):
+            applied |= set(obfuscated_kernel(draw(len(SEEDS) + seed), Random(seed))[1])
+    assert applied == set(OBFUSCATIONS)
 
 
 def raise_drawn(drawn: Drawn) -> Drawn:
