@@ -507,8 +507,7 @@ class EffectRunner:
         return lease_device(charged, run, str(key), self.retry.tries * self.retry.deadline_seconds)
 
     async def _prepare_evaluator(self, evaluator: Evaluator) -> None:
-        """Prepare an evaluator that does not know its toolchain yet because this process has just
-        started.
+        """Prepare an evaluator that this process has not used yet, so that it knows its toolchain.
 
         Raises:
             NoHostError: none of its hosts can be reached.
