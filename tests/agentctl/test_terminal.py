@@ -77,7 +77,8 @@ def test_ctrl_c_is_answered_and_the_status_moves_until_the_work_in_flight_has_en
 
 @pytest.mark.slow
 def test_each_phase_of_a_round_is_on_the_status_line(start) -> None:
-    terminal = start(*PROBLEM, "--size", "reduced", "--set", "search.lookahead_predictions=24")
+    few = ("search.lookahead_predictions=24", "search.plans=2", "starts=kernel")
+    terminal = start(*PROBLEM, "--size", "reduced", *(word for one in few for word in ("--set", one)))
     terminal.read_until(
         "judging 1", "looking ahead 1 (", " of at most 24 predictions)", "judging", "auditing 1"
     )

@@ -1,6 +1,9 @@
 """Killing a run with SIGKILL: at every point where it could be killed, again in recovery, and at random.
 
-Whatever happens, the run ends as its undisturbed twin did, in another home and under another id.
+Whatever happens, the run ends as its undisturbed twin did, in another home and under another id. A full run
+kills at every third point. At every one:
+
+    SWEEP=all pytest --all tests/daemon/test_crash_sweep.py
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ from state.events import EffectEnded, KernelDiscarded, KernelRefuted
 from state.reader import LogReader
 from state.verify import verify_log
 from tests.support import fakes
-from tests.support.sweeps import parametrize_sweep
+from tests.support.sweeps import is_exhaustive, parametrize_sweep
 
 ROOT = Path(__file__).parents[2]
 MOST_POINTS = 2000
 RANDOM_RUNS = 12
 SHARES = 4  # so that several workers of a test run can sweep at a time
+STEP = 1 if is_exhaustive() else 3
 
 
 class ForkServer:
@@ -147,11 +151,11 @@ def test_killed_at_a_point_and_again_in_recovery(server, refuting_twin, tmp_path
 def test_killed_at_every_point_and_again_in_recovery(server, refuting_twin, tmp_path, share):
     """Every n, dealt to shares, until the run is over before the n-th."""
     killed = 0
-    for n in range(1 + share, MOST_POINTS, SHARES):
+    for n in range(1 + share * STEP, MOST_POINTS, SHARES * STEP):
         if not was_killed(server, tmp_path / f"home{n}", refuting_twin, n):
             break
         killed += 1
-    assert 50 < killed * SHARES < MOST_POINTS
+    assert 50 < killed * SHARES * STEP < MOST_POINTS
 
 
 @parametrize_sweep("number", range(RANDOM_RUNS))

@@ -2,7 +2,10 @@
 
 The table has each child and file of an effect, and each fault. A fault strikes as often as the effect is
 tried: the run is paused with its reason. Then the machine is well again, somebody resumes the run, and it has
-its verdict. A fault that strikes once is not noticed.
+its verdict. A fault that strikes once is not noticed. A full run strikes with each fault in one of the two
+ways, in turns. Both:
+
+    SWEEP=all pytest --all tests/daemon/test_machine_faults.py
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,7 +42,7 @@ from state.records import NewEvent
 from tests.daemon.test_runner import PLAN, admit, in_first_round, next_effects, workers_with
 from tests.support import fakes
 from tests.support.mortal_jobs import end_or_answer
-from tests.support.sweeps import parametrize_sweep
+from tests.support.sweeps import is_exhaustive, parametrize_sweep
 
 TRIES = EvaluationRetryPolicy(tries=3, machine_tries=3, first_pause=0.0)
 CONFIG = RunConfig(problem="silu", size="reduced")
@@ -158,21 +161,34 @@ async def judge_first(event_log: EventLog, machine: Machine) -> None:
         await workers.aclose()
 
 
+def strike_in_turns(faults: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, bool]]:
+    """Return each fault with whether it lasts: it does and it does not, or one of them in turns."""
+    return [
+        (*fault, lasts)
+        for number, fault in enumerate(faults)
+        for lasts in (True, False)
+        if is_exhaustive() or lasts == (number % 2 == 0)
+    ]
+
+
 SENSELESS = {("tracer", "out of memory")}
 """A tracer that is out of memory is so because of its kernel, which is a verdict."""
-CASES = [
-    (child, fault, lasts)
-    for lasts in (True, False)
-    for child in CHILDREN
-    for fault in FAULTS
-    if (child, fault) not in SENSELESS
-]
+CHILD_CASES = strike_in_turns(
+    (child, fault) for child in CHILDREN for fault in FAULTS if (child, fault) not in SENSELESS
+)
+FILE_CASES = strike_in_turns(
+    (file, number) for number in (errno.ENOSPC, errno.EIO, errno.EMFILE) for file in FILES
+)
 
 
 @parametrize_sweep(
     ("child", "fault", "lasts"),
-    CASES,
-    quick=[("reference", "killed at work", True), ("worker", "killed", False), ("tracer", "no space", False)],
+    CHILD_CASES,
+    quick=[
+        ("reference", "killed at work", True),
+        ("worker", "killed", False),
+        ("tracer", "killed at work", False),
+    ],
 )
 async def test_a_fault_of_a_child_ends_no_run(event_log, monkeypatch, child, fault, lasts) -> None:
     machine = Machine(lasts)
@@ -182,12 +198,7 @@ async def test_a_fault_of_a_child_ends_no_run(event_log, monkeypatch, child, fau
 
 @parametrize_sweep(
     ("file", "number", "lasts"),
-    [
-        (file, number, lasts)
-        for lasts in (True, False)
-        for file in FILES
-        for number in (errno.ENOSPC, errno.EIO, errno.EMFILE)
-    ],
+    FILE_CASES,
     quick=[("reference", errno.ENOSPC, True), ("secret", errno.EIO, False)],
 )
 async def test_a_fault_of_a_file_ends_no_run(event_log, monkeypatch, file, number, lasts) -> None:

@@ -23,6 +23,7 @@ QUICK = (
     "--problem", "silu", "--size", "reduced", "--rounds", "1", "--set", "run.search.beam=1",
     "--set", "run.search.explorers=0", "--set", "run.search.plans=2",
     "--set", "run.search.lookahead_predictions=0", "--set", "daemon.host_silence_seconds=1",
+    "--set", "run.starts=kernel",
 )  # fmt: skip
 
 

@@ -1,10 +1,9 @@
-"""A workbench for tools on a real problem, judged by the simulator: `simulated_bench(home, ...)`."""
+"""Workbenches for tools on a real problem, judged by the simulator; they may share one `SimulatedLab`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,18 +46,19 @@ class Blobs:
 
 
 class SimulatedLab:
-    """Judges with the simulator, and remembers verdicts. `explained` and `judged` count the work."""
+    """Judges kernels of one problem with the simulator, and remembers verdicts."""
 
-    def __init__(self, evaluator: LocalEvaluator, problem: seeds.Problem, size: str, target: str) -> None:
-        self.evaluator, self.problem, self.size, self.target = evaluator, problem, size, target
+    def __init__(self, home: Path, *, problem: str = "silu", size: str = "reduced", target: str = "trn2"):
+        self.problem, self.size, self.target = seeds.load_problem(problem), size, target
+        judge = JudgeService(home=home, slots=1, allow_weak_jail=True, secret="a secret of tests")
+        self.evaluator = LocalEvaluator(judge, target=target)
+        self.rewriter = create_rewriter(target)
         self.blobs = Blobs()
-        for data in problem.files.values():
+        for data in self.problem.files.values():
             self.blobs.add(data)
-        self.explained = self.judged = 0
         self._known: dict[str, LabVerdict] = {}
 
     async def explain(self, source: str, topics: Sequence[str]) -> KernelExplanation | RefusedKernel:
-        self.explained += 1
         request = ExplanationRequest(
             author="model",
             source=self.blobs.add(source.encode()),
@@ -74,7 +74,6 @@ class SimulatedLab:
 
     async def evaluate(self, source: str) -> LabVerdict:
         if source not in self._known:
-            self.judged += 1
             self._known[source] = await self._judge(source)
         return self._known[source]
 
@@ -94,53 +93,41 @@ class SimulatedLab:
         profile: Mapping[str, Any] = json.loads(answer.artefacts[found.profile]) if found.profile else {}
         return LabVerdict(found, profile, cache_key=digest_of(source.encode()))
 
+    async def aclose(self) -> None:
+        await self.evaluator.aclose()
+        if self.rewriter is not None:
+            await self.rewriter.aclose()
 
-@asynccontextmanager
-async def simulated_bench(
-    home: Path,
-    *,
-    problem: str = "silu",
-    size: str = "reduced",
-    target: str = "trn2",
-    context: LearningContext = EMPTY,
-) -> AsyncIterator[Workbench]:
-    loaded = seeds.load_problem(problem)
-    judge = JudgeService(home=home, slots=1, allow_weak_jail=True, secret="a secret of tests")
-    evaluator = LocalEvaluator(judge, target=target)
-    lab = SimulatedLab(evaluator, loaded, size, target)
-    source = starting_kernel(loaded, target).decode()
-    rewriter = create_rewriter(target)
-    try:
-        first = (await lab.evaluate(source)).evaluation
-        assert first.benchmark is not None
-        parent = Candidate(
-            id="r0.b0.p0.k0.f0",
-            parent=None,
-            lineage="r0.b0.p0.k0.f0",
-            round=0,
-            source=digest_of(source.encode()),
-            code=first.code,
-            technique=None,
-            title="initial",
-            benchmark=first.benchmark,
-            profile=None,
-            bottleneck=first.bottleneck,
-        )
-        task = KernelTask(
-            place=KernelPlace(loaded.spec, size, target),
-            parent=parent,
-            bounds=remote.compute_bounds(loaded, size, target),
-            within_percent=2.0,
-        )
-        yield Workbench(
-            task=task,
-            lab=lab,
-            context=context,
-            prompts=builtin_prompts(),
-            versions=[source],
-            rewriter=rewriter,
-        )
-    finally:
-        await evaluator.aclose()
-        if rewriter is not None:
-            await rewriter.aclose()
+
+async def create_workbench(lab: SimulatedLab, context: LearningContext = EMPTY) -> Workbench:
+    """Return the workbench of a session that begins with the problem's kernel."""
+    source = starting_kernel(lab.problem, lab.target).decode()
+    first = (await lab.evaluate(source)).evaluation
+    assert first.benchmark is not None
+    parent = Candidate(
+        id="r0.b0.p0.k0.f0",
+        parent=None,
+        lineage="r0.b0.p0.k0.f0",
+        round=0,
+        source=digest_of(source.encode()),
+        code=first.code,
+        technique=None,
+        title="initial",
+        benchmark=first.benchmark,
+        profile=None,
+        bottleneck=first.bottleneck,
+    )
+    task = KernelTask(
+        place=KernelPlace(lab.problem.spec, lab.size, lab.target),
+        parent=parent,
+        bounds=remote.compute_bounds(lab.problem, lab.size, lab.target),
+        within_percent=2.0,
+    )
+    return Workbench(
+        task=task,
+        lab=lab,
+        context=context,
+        prompts=builtin_prompts(),
+        versions=[source],
+        rewriter=lab.rewriter,
+    )

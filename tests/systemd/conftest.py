@@ -24,7 +24,10 @@ DROP_INS = Path("/etc/systemd/system") / f"{UNIT_NAME}.d"
 SECRET = "hush-51c0ffee"
 
 SMALL = RunConfig(
-    problem="silu", size="reduced", search=SearchConfig(rounds=1, beam=2, plans=2, within_percent=0)
+    problem="silu",
+    size="reduced",
+    starts="kernel",
+    search=SearchConfig(rounds=1, beam=2, plans=2, within_percent=0, lookahead_predictions=8),
 )
 """A run of a few seconds, of less when the same kernels were judged before."""
 

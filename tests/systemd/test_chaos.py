@@ -10,8 +10,10 @@ from tests.support.booted_systemd import boot_systemd, find_obstacle
 
 
 def small(number: int) -> RunConfig:
-    search = SearchConfig(beam=1, explorers=0, plans=2, rounds=2, within_percent=0, reuse=False)
-    return RunConfig(problem="silu", size="reduced", seed=number, search=search)
+    search = SearchConfig(
+        beam=1, explorers=0, plans=2, rounds=2, within_percent=0, reuse=False, lookahead_predictions=8
+    )
+    return RunConfig(problem="silu", size="reduced", starts="kernel", seed=number, search=search)
 
 
 @pytest.mark.slow

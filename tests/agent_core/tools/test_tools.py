@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from agent_core.effects import LearningContext
 from agent_core.roles import RoleError
@@ -17,14 +17,21 @@ from agent_core.tools.registry import TOOLS, call_tool, list_tools
 from agent_core.tools.rewrite_tools import ListRewritesAnswer
 from agent_core.tools.workbench import Workbench
 from state.model import Attempt, ErrorInfo, Experience, ExperienceKind, Verdict, digest_of
-from tests.support.tool_bench import simulated_bench
+from tests.support.tool_bench import SimulatedLab, create_workbench
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture
-async def bench(tmp_path) -> AsyncIterator[Workbench]:
-    made: AbstractAsyncContextManager[Workbench] = simulated_bench(tmp_path)
-    async with made as found:
-        yield found
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SimulatedLab]:
+    made = SimulatedLab(tmp_path_factory.mktemp("home"))
+    yield made
+    await made.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def bench(lab: SimulatedLab) -> Workbench:
+    return await create_workbench(lab)
 
 
 async def refusal(bench: Workbench, tool: str, **arguments: Any) -> ToolRefusal:
@@ -152,7 +159,7 @@ async def test_a_failing_infrastructure_is_no_fault_of_the_kernel(bench, monkeyp
     assert (answer.code, "no fault" in answer.next) == ("worker_died", True)
 
 
-async def test_history_and_recall_read_what_the_run_learnt(tmp_path):
+async def test_history_and_recall_read_what_the_run_learnt(lab):
     tried = Attempt(
         candidate="r1.b0.p0.k0.f0", parent="r0.b0.p0.k0.f0", technique="hoist", site="i_m", code=None,
         verdict=Verdict.CORRECT, error=None, speedup=1.25, round=1,
@@ -162,10 +169,10 @@ async def test_history_and_recall_read_what_the_run_learnt(tmp_path):
         speedup=1.5, summary="one transfer of 4 KiB a partition instead of four", cites=(),
     )  # fmt: skip
     context = LearningContext(memory=(learnt,), reflections=(), attempts=(tried,), credits={})
-    async with simulated_bench(tmp_path, context=context) as bench:
-        assert "1.250 times" in render_outcome(await call_tool(bench, "history", {"query": "hoist"}))
-        assert "4 KiB" in render_outcome(await call_tool(bench, "recall", {"query": "transfer partition"}))
-        assert (await refusal(bench, "history", query="peel")).code == "nothing_found"
+    bench = await create_workbench(lab, context)
+    assert "1.250 times" in render_outcome(await call_tool(bench, "history", {"query": "hoist"}))
+    assert "4 KiB" in render_outcome(await call_tool(bench, "recall", {"query": "transfer partition"}))
+    assert (await refusal(bench, "history", query="peel")).code == "nothing_found"
 
 
 async def test_answers_are_short_unless_more_is_asked_for(bench):
@@ -180,12 +187,12 @@ async def test_answers_are_short_unless_more_is_asked_for(bench):
         assert len(long) <= MOST_WITH_MORE + 400, tool
 
 
-def test_a_cut_answer_says_so():
+async def test_a_cut_answer_says_so():
     answer = ToolRefusal(code="x", message="line\n" * 2000, next="go on")
     assert "more: true" in render_outcome(ToolOutcome(answer))
 
 
-def test_schemas_are_json_and_describe_every_argument():
+async def test_schemas_are_json_and_describe_every_argument():
     for tool in TOOLS.values():
         schema = json.loads(json.dumps(tool.schema))
         assert schema["additionalProperties"] is False
@@ -193,7 +200,7 @@ def test_schemas_are_json_and_describe_every_argument():
         assert tool.answer.model_json_schema()["type"] == "object"
 
 
-def test_a_target_offers_the_tools_that_it_has_parts_for(monkeypatch):
+async def test_a_target_offers_the_tools_that_it_has_parts_for(monkeypatch):
     from targets import registry
     from tests.support.toy_target import ToyTarget
 

@@ -25,7 +25,7 @@ from tests.support.sweeps import parametrize_sweep
 from tests.support.workloads import WORKLOADS
 
 SEEDS = int(os.environ.get("KNOB_SEEDS", "1"))
-TURNS = 16
+TURNS = 10
 """Turns of a walk; those that lead nowhere valid are not taken."""
 MOST = 6
 """Variants of a workload that are looked at, with the most rewrites and with none."""

@@ -24,16 +24,18 @@ GRAPHS = variant_graphs(GRAPH)
 MIRROR = str(KnobPoint("identity", default_ir(GRAPH)))
 
 
-def ask_worker(job: str, **values: Any) -> dict[str, Any]:
+def write_request(job: str, **values: Any) -> str:
     request = {
         "workload": dump_graphs({"full": GRAPH}).decode(),
         "size": "full",
         "target": "trn2",
         "job": job,
     }
-    text = answer_request(json.dumps({**request, **values}))
-    assert answer_request(json.dumps({**request, **values})) == text
-    found: dict[str, Any] = json.loads(text)
+    return json.dumps({**request, **values})
+
+
+def ask_worker(job: str, **values: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer_request(write_request(job, **values)))
     return found
 
 
@@ -41,13 +43,30 @@ def batch(*trials: tuple[str, float | None, str], mode: str = "joint", knob: str
     return {"mode": mode, "knob": knob, "trials": [list(trial) for trial in trials]}
 
 
-def following(*history: dict[str, Any], **values: Any) -> dict[str, Any]:
-    told = {
+def next_job(*history: dict[str, Any]) -> dict[str, Any]:
+    return {
         "variant": "identity", "history": list(history), "start": MIRROR, "bottleneck": "dma",
         "mbu_percent": None, "draw": 7, "count": 6,
     }  # fmt: skip
-    made: dict[str, Any] = ask_worker("next", **{**told, **values})["ok"]
+
+
+def following(*history: dict[str, Any], **values: Any) -> dict[str, Any]:
+    made: dict[str, Any] = ask_worker("next", **{**next_job(*history), **values})["ok"]
     return made
+
+
+JOBS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "next": next_job(batch((MIRROR, 1.0, ""))),
+    "drawn": {"draw": 3, "count": 2},
+    "render": {"point": MIRROR},
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_same_request_has_the_same_answer(job: str) -> None:
+    text = write_request(job, **JOBS[job])
+    assert answer_request(text) == answer_request(text)
 
 
 def test_defaults_are_one_for_each_variant_the_mirror_first() -> None:
