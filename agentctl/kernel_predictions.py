@@ -71,8 +71,12 @@ async def open_predictor(home: Path, config: Config, problem: Problem) -> AsyncI
         await workers.aclose()
 
 
-def warn_of_unread_parts(home: Path, config: Config, problem: Problem, kernel: Path, source: str) -> None:
+def warn_of_unread_parts(
+    home: Path, config: Config, problem: Problem, kernel: Path, source: str, *, is_replaceable: bool = False
+) -> None:
     """Say on stderr what the run's planners cannot read of a kernel.
+
+    `is_replaceable`: without it, the run has another kernel to work on, so it may begin anyway.
 
     Raises:
         DaemonError: the kernel is wrong, or no planner of the run can work on it at all.
@@ -91,7 +95,7 @@ def warn_of_unread_parts(home: Path, config: Config, problem: Problem, kernel: P
     more = len(found.reasons) - len(shown)
     text = "; ".join(shown) + (f" (and {more} more)" if more else "")
     alone = all(readers.get(name) is not None for name in config.run.planner)
-    if found.readable or not alone:
+    if found.readable or not alone or is_replaceable:
         click.echo(f"note: rewrites leave out what they cannot read of {kernel}: {text}", err=True)
         return
     hint = "change that, or name a model that writes kernels in run.planner"

@@ -19,6 +19,7 @@ from targets.registry import load_target, target_names
 
 if TYPE_CHECKING:
     from seeds import Problem
+    from state.model import RunConfig
 
 KNOBS = "knobs"
 """The proposer that needs a problem with a graph."""
@@ -136,15 +137,24 @@ def load_submission(
 
     Raises:
         seeds.SeedsError: the problem is unknown, or its files have faults.
-        DaemonError: the kernel's file cannot be read, or no planner of the run can work on it.
+        DaemonError: the kernel's file cannot be read or has a fault, or no planner of the run can work on it.
     """
     name = problem_of_kernel(wanted, kernel)
     problem = load_named_problem(name)
     source = None if kernel is None else read_kernel_source(kernel)
-    if kernel is not None and source is not None:
-        require_readable_kernel(kernel, source, wanted.config.run.target)
-        warn_of_unread_parts(home, wanted.config, problem, kernel, source)
+    begins_from = kernel or _own_kernel_file(wanted.config.run, name)
+    if begins_from is not None:
+        text = read_kernel_source(begins_from) if source is None else source
+        require_readable_kernel(begins_from, text, wanted.config.run.target)
+        is_replaceable = kernel is None and wanted.config.run.starts == "both"
+        warn_of_unread_parts(home, wanted.config, problem, begins_from, text, is_replaceable=is_replaceable)
     return build_submission(wanted, problem, source, allow_unknown_prices=allow_unknown_prices)
+
+
+def _own_kernel_file(run: RunConfig, problem: str) -> Path | None:
+    """Return the kernel in a user's problem folder that a run begins from; None if there is none."""
+    path = Path(problem).expanduser() / load_target(run.target).language.kernel_file
+    return path if run.starts != "translation" and path.is_file() else None
 
 
 def problem_of_kernel(wanted: EffectiveConfig, kernel: Path | None) -> str:

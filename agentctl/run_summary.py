@@ -118,9 +118,13 @@ def summary_text(tracker: RunTracker, kernel_file: Path | None, *, width: int | 
 
 
 def _start_lines(tracker: RunTracker, best: Candidate) -> list[str]:
-    """Return which start the best kernel came from, unless it is the initial kernel."""
+    """Return which start the best kernel came from, unless it is the initial kernel; and why that is not."""
     first = trace_lineage(tracker.kept, best)[0]
-    return [f"  it came from {format_start(first.id)}"] if first.id == TRANSLATION_KEY.candidate_id else []
+    if first.id != TRANSLATION_KEY.candidate_id:
+        return []
+    error = tracker.initial_error
+    refused = [] if error is None else [f"  the initial kernel was refused: {error.message}"]
+    return [f"  it came from {format_start(first.id)}", *refused, *_rejection_lines(error)]
 
 
 def _rejection_lines(error: ErrorInfo | None) -> list[str]:

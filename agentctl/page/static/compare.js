@@ -48,7 +48,7 @@ const ROWS = [
   ["state", (run) => state(run.state)], ["problem", (run) => `${run.problem} (${run.size}) on ${run.target}`],
   ["best", (run) => (run.best_ms === null ? "none yet" : latency({ ms: run.best_ms, lo_ms: run.best_lo_ms, hi_ms: run.best_hi_ms, predicted: run.predicted }))],
   ["initial", (run) => ms(run.initial_ms)], ["speed-up", (run) => times(run.speedup)],
-  ["of the roofline", (run) => percent(run.percent_of_peak)], ["of the model bound", (run) => percent(run.percent_of_model_bound)],
+  ["of the roofline", (run) => percent(run.percent_of_peak)], ["of the model bound", (run, moment) => moment.below_bound ?? percent(run.percent_of_model_bound)],
   ["round", (run) => `${run.round} of ${run.rounds}`], ["judged", (run) => run.evaluated.toLocaleString("en")],
   ["not correct", (run) => run.failed.toLocaleString("en")], ["spent", (run) => usd(run.spent_usd)], ["toolchain", (run) => run.toolchain],
 ];
@@ -73,7 +73,7 @@ export class Compare {
     const differs = Object.entries(found.settings).map(([key, [one, other]]) => [h("code", {}, key), JSON.stringify(one), JSON.stringify(other)]);
     fill(this.body, ways(runs),
       table("How they stand", ["", ...this.pair.map((name) => h("a", { href: runPath(name) }, name))],
-        ROWS.map(([name, tell]) => [name, tell(found.a.run), tell(found.b.run)])),
+        ROWS.map(([name, tell]) => [name, tell(found.a.run, found.a), tell(found.b.run, found.b)])),
       differs.length ? table("Settings in which they differ", ["setting", a, b], differs)
         : h("p", { class: "soft" }, "Their settings are the same."));
   }
