@@ -13,6 +13,7 @@ from agent_core import beam, memory
 from agent_core.effects import Decision, Record
 from agent_core.requests import evaluate_at_level
 from agent_core.round_view import executor_key, refusal_error
+from agent_core.simplification import unused_simplification
 from stability import attempt_history, reflexion
 from state.events import EvaluationCompleted, EvaluationFailed, KernelRefuted, RunCompleted
 from state.fold import RunState
@@ -34,19 +35,20 @@ def complete_run(state: RunState, ending: RunEnding) -> list[Decision]:
         return []
     best = state.best
     if best is None:
-        return [_run_completed(ending, None)]
+        return [_run_completed(state, ending, None)]
     judged = state.outcomes.get(str(_audit_key(best)))
     if judged is None and best.level is not Level.WHOLE:
         return [evaluate_at_level(state, _audit_key(best), best, Level.WHOLE)]
     if isinstance(judged, EvaluationFailed):
         doubt = f"the best kernel was not audited: {judged.error.code}: {judged.error.message}"
-        return [_run_completed(ending, best.level, doubt)]
-    return [_run_completed(ending, best.level)]
+        return [_run_completed(state, ending, best.level, doubt)]
+    return [_run_completed(state, ending, best.level)]
 
 
-def _run_completed(ending: RunEnding, level: Level | None, doubt: str = "") -> Record:
+def _run_completed(state: RunState, ending: RunEnding, level: Level | None, doubt: str = "") -> Record:
     detail = "; ".join(filter(None, (ending.detail, doubt)))
-    return Record((RunCompleted(reason=ending.reason, detail=detail, level=level),))
+    completed = RunCompleted(reason=ending.reason, detail=detail, level=level)
+    return Record((*unused_simplification(state), completed))
 
 
 def _audit_key(one: Candidate) -> EffectKey:

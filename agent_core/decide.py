@@ -7,7 +7,7 @@ A run goes through phases, which follow from its state:
 - In a round, its candidate slots are worked on until all are terminal. Then the kernels that would enter the
   beam are verified, and one record selects the beam.
 - The round is learnt from, and a record completes it.
-- Before the run ends, its best kernel is audited.
+- Before the run ends, its best kernel is simplified (`simplification`), then audited.
 
 Each phase asks for effects that are neither in flight nor done, or for one record. Nothing is remembered
 outside the state, so asking twice gives the same answer, and effects in flight at a crash are not asked for
@@ -24,6 +24,7 @@ from agent_core import (
     learning,
     rebase,
     round_selection,
+    simplification,
     starts,
     strategies,
     verification,
@@ -79,7 +80,8 @@ def _decide_between_rounds(state: RunState) -> list[Decision]:
             return [*due]
         if _has_person_proposal(state) or _has_ready_late_kernels(state):
             return [Record((_start_round(state, config, plans=0),))]
-    return audit.complete_run(state, ending)
+    simpler = simplification.simplify_best(state, config, ending)
+    return audit.complete_run(state, ending) if simpler is None else simpler
 
 
 _IMMEDIATE_ENDINGS = frozenset({StopReason.BUDGET, StopReason.INITIAL_REJECTED})

@@ -44,6 +44,7 @@ from state.model import (
     Role,
     TechniqueCredit,
     Verdict,
+    is_simplification,
 )
 
 
@@ -180,6 +181,24 @@ class TranslateRequest(FrozenModel):
     toolchain: str
 
 
+class SimplifyRequest(FrozenModel):
+    """Asks for a simpler kernel that is predicted to be at most `within_percent` slower than `best`.
+
+    At most `predictions` kernels with `instructions` instructions in all are predicted. The rewrites that led
+    to `best` are in the log; they never change, so the request does not repeat them.
+    """
+
+    key: str
+    problem: ProblemRef
+    size: str
+    target: str
+    toolchain: str
+    best: Candidate
+    within_percent: float
+    predictions: int
+    instructions: int
+
+
 class FailedTry(FrozenModel):
     """A kernel that the judge refused, and why; repair starts from it.
 
@@ -223,6 +242,7 @@ Request = (
     | PlanRequest
     | ImplementRequest
     | TranslateRequest
+    | SimplifyRequest
     | EvaluationRequest
     | SummarizeRequest
     | ReflectRequest
@@ -238,11 +258,13 @@ REQUESTS: dict[Role, type[FrozenModel]] = {
     Role.SUMMARIZER: SummarizeRequest,
     Role.REFLECTOR: ReflectRequest,
 }
-"""The request type of each role, but for a translation."""
+"""The request type of each role, but for a translation and a simplification."""
 
 
 def request_type(key: EffectKey) -> type[FrozenModel]:
     """Return the request type of an effect; recovery uses it to decode a logged request."""
+    if key.role is Role.EXECUTOR and is_simplification(key):
+        return SimplifyRequest
     return TranslateRequest if key == TRANSLATION_KEY else REQUESTS[key.role]
 
 

@@ -10,6 +10,7 @@ ProposerError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -44,9 +45,9 @@ AGENT = "agent"
 """The proposer that starts a coding agent for each plan; it is built for each effect, too."""
 
 _NEUTRAL = {
-    AGENT: ProposerEntry("", repairs=False),
+    AGENT: ProposerEntry("", repairs=False, simplifies=True),
     "scripted": ProposerEntry("agent_core.roles.scripted", repairs=True),
-    **dict.fromkeys(_MODELS, ProposerEntry("", repairs=True)),
+    **dict.fromkeys(_MODELS, ProposerEntry("", repairs=True, simplifies=True)),
 }
 """Proposers that serve every target."""
 
@@ -98,6 +99,19 @@ def can_look_ahead(name: str) -> bool:
     """Return whether the proposer searches with predictions before it plans; False for an unknown name."""
     entry = _entries().get(name)
     return entry is not None and entry.looks_ahead
+
+
+def find_simplifier(target: str, planners: Iterable[str]) -> str | None:
+    """Return the target's proposer that simplifies winners of these planners; None if none does.
+
+    All planners must allow it: a kernel that stands for more than its text, such as a point of a space,
+    is left as it is.
+    """
+    own = load_target(target).parts.proposers
+    known = {**own, **_NEUTRAL}
+    if not all(name in known and known[name].simplifies for name in planners):
+        return None
+    return next((name for name, entry in own.items() if entry.simplifies), None)
 
 
 def create_proposer(name: str) -> Proposer:

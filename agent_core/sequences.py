@@ -125,6 +125,27 @@ def collect_sequence(
     )
 
 
+def trace_rewrites(
+    history: Iterable[RecordedEvent], best: Candidate, known: Collection[str]
+) -> SequenceLeg | None:
+    """Return the rewrites that led to `best` without a break, and the kernel that they began with.
+
+    `history` is as for `collect_sequence`, `known` are the techniques of the menu. A kernel that was not made
+    by rewrites, such as a person's, is a break. None if `best` itself is one.
+    """
+    told = _read_history(history, known)
+    legs: list[SequenceLeg] = []
+    for one in reversed(told.line_of_descent(best)):
+        leg = told.build_leg(one)
+        if leg is None:
+            break
+        legs.insert(0, leg)
+    if not legs:
+        return None
+    steps = tuple(step for leg in legs for step in leg.steps)
+    return SequenceLeg(source=legs[0].source, steps=steps, speedup=prod(leg.speedup for leg in legs))
+
+
 @dataclass(slots=True)
 class _RunHistory:
     """What a run's events say about kept kernels: the plan and the parent of each."""

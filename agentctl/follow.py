@@ -26,7 +26,7 @@ from state.fold import RunState
 from state.home import HomeLayout
 from state.lock import read_owner
 from state.log import EventLog
-from state.model import EffectKey, PauseCause, Role, RunStatus
+from state.model import EffectKey, PauseCause, Role, RunStatus, is_simplification
 from state.reader import LogReader
 from state.records import RecordedEvent
 
@@ -207,10 +207,14 @@ async def _follow_log(
 
 
 def _count_predictions(reader: LogReader, tracker: RunTracker) -> int:
-    """Return how many predictions the look-aheads in flight have made; the system's stream counts them."""
+    """Return how many predictions the work in flight has made; the system's stream counts them."""
     keys = tracker.state.open if tracker.state is not None else ()
-    looking = [key for key in keys if EffectKey.parse(key).role is Role.PREDICTOR]
+    looking = [key for key in keys if _is_predicting(EffectKey.parse(key))]
     return sum(part.count for key in looking for part in reader.effect_parts(tracker.run, key))
+
+
+def _is_predicting(key: EffectKey) -> bool:
+    return key.role is Role.PREDICTOR or (key.role is Role.EXECUTOR and is_simplification(key))
 
 
 async def _open_log(home: Path, stop: StopSignal) -> LogReader | None:

@@ -34,6 +34,7 @@ from state.events import (
 )
 from state.fold import RunState
 from state.model import (
+    INITIAL_KEY,
     RESOLUTION_RATIO,
     TRANSLATION_KEY,
     Benchmark,
@@ -50,6 +51,7 @@ from state.model import (
     Role,
     RunConfig,
     StopReason,
+    is_simplification,
 )
 from targets.registry import counter_notes, roofline_name
 
@@ -321,6 +323,8 @@ def _narrate_kept(event: KernelKept, tracker: RunTracker) -> str | None:
     best = tracker.state.best if tracker.state else None
     if best is None or best.id != event.candidate.id:
         return None
+    if event.replaces is not None:
+        return f"  simpler: {format_candidate(event.candidate)}"
     return f"  better: {format_candidate(event.candidate)}"
 
 
@@ -342,7 +346,11 @@ def format_round(number: int, most: int) -> str:
 
 
 def _narrate_discarded(event: KernelDiscarded, tracker: RunTracker) -> str | None:
-    """Report kernels that looked right at first; all other discarded ones are only counted."""
+    """Report the refused initial kernel and kernels that looked right at first; others are only counted."""
+    if event.candidate == INITIAL_KEY.candidate_id and event.verdict is not None:
+        error = tracker.initial_error
+        why = f": {error.message}" if error is not None else ""
+        return f"the initial kernel was refused, {event.verdict.value}{why}"
     if event.reason != "refuted" or event.verdict is None:
         return None
     return f"  refuted: {event.candidate}, {event.verdict.value} when more of its outputs was compared"
@@ -399,14 +407,24 @@ _WORK = {
 def format_work_in_flight(state: RunState, predictions: int = 0) -> str:
     """Return what a run is doing: each kind of work with its number of effects.
 
-    `predictions` are those that look-aheads in flight have made so far.
+    `predictions` are those that look-aheads, or a simplification, in flight have made so far.
     """
-    counts = Counter(EffectKey.parse(key).role for key in state.open)
+    keys = [EffectKey.parse(key) for key in state.open]
+    if any(is_simplification(key) and key.role is Role.EXECUTOR for key in keys):
+        from agent_core.simplification import MOST_PREDICTIONS
+
+        return "simplifying the best kernel" + _count_of_most(predictions, MOST_PREDICTIONS)
+    counts = Counter(key.role for key in keys)
     told = {role: f"{_WORK.get(role, role.value)} {count}" for role, count in counts.items()}
-    if (looking := counts[Role.PREDICTOR]) and predictions:
-        most = looking * state.config.search.lookahead_predictions
-        told[Role.PREDICTOR] += f" ({predictions} of at most {most} predictions)"
+    if looking := counts[Role.PREDICTOR]:
+        told[Role.PREDICTOR] += _count_of_most(
+            predictions, looking * state.config.search.lookahead_predictions
+        )
     return ", ".join(told.values()) or "deciding"
+
+
+def _count_of_most(predictions: int, most: int) -> str:
+    return f" ({predictions} of at most {most} predictions)" if predictions else ""
 
 
 def _narrate_sequences(event: SequencesGiven, tracker: RunTracker) -> str:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from agent_core.effects import LookAheadRequest
+from agent_core.effects import LookAheadRequest, SimplifyRequest, TranslateRequest
 from remote.evaluator import PredictionRequest
 from state.effect_progress import VainDeliveries
 from state.errors import BlobMissing
@@ -241,9 +241,12 @@ def poisoned_event(run: str, key: EffectKey, deliveries: int) -> NewEvent:
 
 
 def prediction_request(
-    asked: LookAheadRequest, author: str, sources: Sequence[str], dims: Mapping[str, int] | None
+    asked: LookAheadRequest | SimplifyRequest | TranslateRequest,
+    author: str,
+    sources: Sequence[str],
+    dims: Mapping[str, int] | None,
 ) -> PredictionRequest:
-    """Return what a look-ahead asks about these sources; `dims` are instead of those of its size."""
+    """Return what a role asks about these sources; `dims` are instead of those of its size."""
     return PredictionRequest(
         author=author,
         sources=tuple(sources),

@@ -13,6 +13,7 @@ from agent_core.effects import (
     Decision,
     Effect,
     LookAheadRequest,
+    SimplifyRequest,
     TranslateRequest,
     request_type,
 )
@@ -32,7 +33,7 @@ class EffectKind(Enum):
     CALL = "call"
 
 
-_SIMULATED_REQUESTS = frozenset({EvaluationRequest, LookAheadRequest, TranslateRequest})
+_SIMULATED_REQUESTS = frozenset({EvaluationRequest, LookAheadRequest, SimplifyRequest, TranslateRequest})
 """Requests that are almost entirely work of the evaluator."""
 
 

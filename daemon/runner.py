@@ -8,7 +8,7 @@ role has an outcome. An effect stays open only if the log fails or the effect is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from agent_core.decide import decide
-from agent_core.effects import Effect, LookAheadRequest, TranslateRequest, request_type
+from agent_core.effects import Effect, LookAheadRequest, SimplifyRequest, TranslateRequest, request_type
 from agent_core.ensemble import planner_of
 from agent_core.proposers import AGENT, is_llm_proposer
 from agent_core.roles import RoleError
@@ -28,14 +28,7 @@ from daemon.calls.device_time import DeviceLease, lease_device
 from daemon.calls.durable_calls import DurableCalls
 from daemon.calls.errors import EffectDeferred
 from daemon.calls.llm_roles import RoleFactory
-from daemon.effect_steps import (
-    EffectSteps,
-    batched,
-    name_prediction,
-    poisoned_error,
-    poisoned_event,
-    prediction_request,
-)
+from daemon.effect_steps import EffectSteps, poisoned_error, poisoned_event
 from daemon.evaluation_retries import EvaluationRetryPolicy, call_with_retries
 from daemon.host_watch import pause_without_host
 from daemon.optimistic_append import append_if_current
@@ -50,19 +43,17 @@ from daemon.outcomes import (
     role_failure,
     verdict_outcome,
 )
-from daemon.translation import TRANSLATOR
+from daemon.predicting_roles import PredictingRoles, PredictionFailed, prepare_evaluator
 from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
 from remote.cache import code_digest, find_cached
-from remote.errors import InfrastructureError, NoHostError, NotReadyError
-from remote.evaluation_context import read_problem
+from remote.errors import InfrastructureError, NoHostError
 from remote.evaluator import (
     BlobReader,
     EvaluationAnswer,
     Evaluator,
     Explainer,
     ExplanationRequest,
-    PredictionRequest,
 )
 from remote.judge.job import JudgeOutcome
 from remote.registry import SIMULATED_KINDS
@@ -77,7 +68,6 @@ from state.events import (
     KernelProposed,
     KernelTried,
     PlanProposed,
-    PredictionBatch,
     ReflectionRecorded,
     RunPaused,
     effect_key,
@@ -88,20 +78,15 @@ from state.model import (
     INITIAL_KEY,
     JUDGES,
     EffectKey,
-    ErrorInfo,
     EvaluationRequest,
     KernelExplanation,
-    PredictedLatency,
     Role,
     RunStatus,
     Usage,
-    canonical_json,
-    digest_of,
 )
 from state.records import NewEvent
 from state.run_state import evolve
 from state.step_keeper import STEP_KEEPER
-from targets.base import UntranslatableError
 
 T = TypeVar("T")
 
@@ -131,6 +116,7 @@ class EffectRunner:
         self.retry = retry or EvaluationRetryPolicy()
         self.allow_weak_jail = False
         """Whether coding agents may work where nothing confines them."""
+        self._predicting = PredictingRoles(event_log, workers, lambda: self.retry)
         self._judging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._roles: dict[Role, Callable[[str, EffectKey, Any], Awaitable[EffectOutcome]]] = {
             Role.PLANNER: self._propose_plan,
@@ -226,7 +212,7 @@ class EffectRunner:
         while True:
             try:
                 return await self._ask_role(run, key, asked, steps)
-            except _PredictionFailed as error:  # it was tried often enough
+            except PredictionFailed as error:  # it was tried often enough
                 end, usage = error.end, error.usage
             except RoleError as error:
                 if error.info.code != WORKER_DIED:
@@ -252,8 +238,14 @@ class EffectRunner:
         return failed
 
     async def _ask_role(self, run: str, key: EffectKey, asked: Any, steps: EffectSteps) -> EffectOutcome:
-        if key.role is Role.PREDICTOR:
-            return await self._look_ahead(run, key, asked, steps)
+        match asked:
+            case LookAheadRequest():
+                proposer = self._select_proposer(run, key)
+                return await self._predicting.look_ahead(run, key, asked, steps, proposer)
+            case TranslateRequest():
+                return await self._predicting.translate_reference(run, key, asked)
+            case SimplifyRequest():
+                return await self._predicting.simplify_winner(run, key, asked, steps)
         return await self._roles[key.role](run, key, asked)
 
     def _is_last_hope(self, run: str, key: EffectKey, failed: EffectOutcome) -> bool:
@@ -289,8 +281,6 @@ class EffectRunner:
         return EffectOutcome((PlanProposed(key=str(key), plan=answer.plan, usage=answer.usage),))
 
     async def _implement_plan(self, run: str, key: EffectKey, asked: Any) -> EffectOutcome:
-        if isinstance(asked, TranslateRequest):
-            return await self._translate_reference(run, key, asked)
         proposer = self._select_proposer(run, key)
         answer = await proposer.implement(asked, self._log.get_blob)
         return proposed_kernels(self._log.run_state(run), key, answer, proposer.name)
@@ -306,100 +296,6 @@ class EffectRunner:
         return EffectOutcome(
             (ReflectionRecorded(key=str(key), reflection=answer.reflection, usage=answer.usage),)
         )
-
-    async def _translate_reference(self, run: str, key: EffectKey, asked: TranslateRequest) -> EffectOutcome:
-        """Write the kernel that a run begins from; a reference without a translation is no fault of a run."""
-        translator = self._workers.translator
-        with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
-            await self._prepare_evaluator(evaluator)
-
-            async def predict(sources: Sequence[str]) -> Sequence[PredictedLatency]:
-                request = PredictionRequest(
-                    author=TRANSLATOR,
-                    sources=tuple(sources),
-                    problem=asked.problem,
-                    size=asked.size,
-                    target=asked.target,
-                    toolchain=asked.toolchain,
-                )
-                return await self._predict_kernels(key, evaluator, request)
-
-            if translator is None:
-                raise RoleError(ErrorInfo(code="no_translator", message="this process has no translator"))
-            try:
-                problem = read_problem(self._log, asked.problem)
-                found = await translator.translate(problem, asked.size, asked.target, predict=predict)
-            except (UntranslatableError, InfrastructureError) as error:
-                raise RoleError(ErrorInfo(code=error.code, message=str(error))) from error
-        source = found.kernel.encode()
-        note = "the reference, translated"
-        proposed = KernelProposed(key=str(key), source=digest_of(source), note=note, author=TRANSLATOR)
-        return EffectOutcome((proposed,), (source,))
-
-    # --- looking ahead -----------------------------------------------------------------------------
-
-    async def _look_ahead(
-        self, run: str, key: EffectKey, asked: LookAheadRequest, steps: EffectSteps
-    ) -> EffectOutcome:
-        """Let a planner search by predicted latencies; only the variants that it found are logged.
-
-        Variants found after the round has closed are useless, so `predict` then raises instead of
-        answering.
-        """
-        proposer = self._select_proposer(run, key)
-        with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
-
-            async def predict(
-                sources: Sequence[str],
-                dims: Mapping[str, int] | None = None,
-                *,
-                canonical: bool = False,
-            ) -> Sequence[PredictedLatency]:
-                wanted = prediction_request(asked, proposer.name, sources, dims)
-                wanted = replace(wanted, canonical=canonical)
-                names = [name_prediction(wanted, source) for source in sources]
-                fresh = {
-                    name: source
-                    for name, source in zip(names, sources, strict=True)
-                    if steps.find_answer(name) is None
-                }
-                for batch in batched(fresh.items(), steps.batch_size):
-                    if self._log.run_state(run).is_round_over(key):
-                        raise RoleError(ErrorInfo(code="round_over", message="its round closed meanwhile"))
-                    part = replace(wanted, sources=tuple(source for _, source in batch))
-                    told = await self._predict_kernels(key, evaluator, part)
-                    await steps.record_answers(
-                        {
-                            name: one.model_dump(mode="json", exclude_defaults=True)
-                            for (name, _), one in zip(batch, told, strict=True)
-                        }
-                    )
-                return [PredictedLatency.model_validate(steps.find_answer(name)) for name in names]
-
-            answer = await proposer.look_ahead(asked, self._log.get_blob, predict)
-        variants = canonical_json(answer.variants.model_dump(mode="json"))
-        found = answer.variants.found
-        batch = PredictionBatch(
-            key=str(key),
-            variants=digest_of(variants),
-            best_ms=min((one.latency_ms for one in found if one.latency_ms is not None), default=None),
-            count=len(found),
-            predicted=answer.predicted,
-            failed=answer.failed,
-            instructions=answer.instructions,
-            usage=answer.usage,
-        )
-        return EffectOutcome((batch,), (variants, *answer.sources.values()))
-
-    async def _predict_kernels(
-        self, key: EffectKey, evaluator: Evaluator, request: PredictionRequest
-    ) -> Sequence[PredictedLatency]:
-        answer = await call_with_retries(self.retry, key, lambda: evaluator.predict(request, self._log))
-        if isinstance(answer, InfrastructureFailure):
-            raise _PredictionFailed(answer)
-        found = sum(one.latency_ms is not None for one in answer)
-        log.info("kernels_predicted", key=str(key), predicted=found, failed=len(answer) - found)
-        return answer
 
     # --- evaluation --------------------------------------------------------------------------------
 
@@ -456,7 +352,7 @@ class EffectRunner:
             _VerdictNeeded: as `_judge_kernel`, for a decisive verdict.
         """
         with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
-            await self._prepare_evaluator(evaluator)
+            await prepare_evaluator(evaluator)
             blobs = blobs or self._log
             cache_key = self._cache_key(evaluator, request, blobs)
             lock = self._judging.setdefault(cache_key, asyncio.Lock())
@@ -505,17 +401,6 @@ class EffectRunner:
         ledger = None if self._role_factory is None else self._role_factory.ledger
         charged = None if evaluator.name in SIMULATED_KINDS else ledger
         return lease_device(charged, run, str(key), self.retry.tries * self.retry.deadline_seconds)
-
-    async def _prepare_evaluator(self, evaluator: Evaluator) -> None:
-        """Prepare an evaluator that this process has not used yet, so that it knows its toolchain.
-
-        Raises:
-            NoHostError: none of its hosts can be reached.
-        """
-        try:
-            evaluator.toolchain()
-        except NotReadyError:
-            await evaluator.prepare()
 
     def _cache_key(self, evaluator: Evaluator, request: EvaluationRequest, blobs: BlobReader) -> str:
         code = code_digest(blobs.get_blob(request.source), request.target)
@@ -568,14 +453,6 @@ class EffectRunner:
             ):
                 raise _VerdictNeeded(key, end)
         return end
-
-
-class _PredictionFailed(RoleError):  # noqa: N818 - as _VerdictNeeded
-    """The infrastructure failed to predict, as often as it may."""
-
-    def __init__(self, end: InfrastructureFailure) -> None:
-        super().__init__(end.error)
-        self.end = end
 
 
 class _VerdictNeeded(Exception):  # noqa: N818 - named for what the run lacks

@@ -105,12 +105,12 @@ def _learnt_events(event_log: EventLog, run: str, state: RunState) -> Iterator[E
     if where is None:
         return
     if (
-        sequence := collect_sequence(run, state, _read_history(event_log, run, HISTORY_EVENTS), where)
+        sequence := collect_sequence(run, state, read_history(event_log, run, HISTORY_EVENTS), where)
     ) is not None:
         yield SequenceLearnt(sequence=sequence)
-    if experiences := collect_experiences(run, state, _read_history(event_log, run, OF_EXPERIENCES), where):
+    if experiences := collect_experiences(run, state, read_history(event_log, run, OF_EXPERIENCES), where):
         yield ExperiencesLearnt(experiences=experiences)
-    history = _read_history(event_log, run, inventions.HISTORY_EVENTS)
+    history = read_history(event_log, run, inventions.HISTORY_EVENTS)
     if techniques := inventions.collect_techniques(run, state, history, where):
         yield TechniquesLearnt(techniques=techniques)
 
@@ -130,7 +130,8 @@ def _run_setting(event_log: EventLog, run: str, state: RunState) -> ProblemSetti
         return None
 
 
-def _read_history(event_log: EventLog, run: str, kinds: Iterable[type[Event]]) -> Iterator[RecordedEvent]:
+def read_history(event_log: EventLog, run: str, kinds: Iterable[type[Event]]) -> Iterator[RecordedEvent]:
+    """Yield the events of these types of a run and its ancestors, oldest first."""
     after = 0
     types = [kind.__name__ for kind in kinds]
     while page := event_log.read(stream=run, after=after, limit=PAGE, types=types):

@@ -70,6 +70,7 @@ from state.events import (
 from state.fork import fork_state
 from state.learning import apply_prior_learning
 from state.model import (
+    BeamEntry,
     EffectKey,
     Role,
     RunConfig,
@@ -317,11 +318,20 @@ def _apply_audit(state: RunState, event: EffectEnded) -> RunState:
 
 def _apply_kernel_kept(state: RunState, event: KernelKept) -> RunState:
     candidate, best, former = event.candidate, state.best, state.former
-    if best is None or candidate.latency_ms < best.latency_ms:
+    if best is None or candidate.latency_ms < best.latency_ms or event.replaces == best.id:
         former = former if best is None else (*former, best)[-MAX_FORMER_BESTS:]
         best = candidate
     kept = evolve(state, best=best, former=former, initial=state.initial or candidate)
+    if event.replaces is not None:
+        kept = evolve(kept, beam=tuple(_replace_entry(one, event) for one in state.beam))
     return _chain_decision(kept, event)
+
+
+def _replace_entry(entry: BeamEntry, event: KernelKept) -> BeamEntry:
+    """Return a place of the beam with the simpler kernel, if the one that it replaces has it."""
+    if entry.candidate.id != event.replaces:
+        return entry
+    return entry.model_copy(update={"candidate": event.candidate})
 
 
 def _apply_kernel_discarded(state: RunState, event: KernelDiscarded) -> RunState:

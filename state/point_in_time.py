@@ -83,7 +83,7 @@ def _restore_decision(connection: sqlite3.Connection, row: dict[str, Any], last:
     if row["decision"] is not None:
         return
     found = connection.execute(
-        "SELECT max(run_seq) FROM kept WHERE run = ? AND candidate = ? AND run_seq <= ? AND NOT afresh",
+        "SELECT max(run_seq) FROM kept WHERE run = ? AND candidate = ? AND run_seq <= ? AND afresh <> 1",
         (last.stream, row["candidate"], last.upto),
     ).fetchone()
     stored = lineage_row(connection, last.stream, found[0]) if found[0] is not None else None

@@ -43,12 +43,12 @@ from state.events import (
     RunPaused,
     RunResumed,
 )
-from state.model import SYSTEM_STREAM, EffectKey, Role, RunStatus
+from state.model import SYSTEM_STREAM, EffectKey, Role, RunStatus, is_simplification
 from state.records import RecordedEvent
 from state.schema import get_meta, set_meta, transaction
 from state.spend import ReadModelChange
 
-READ_MODEL_VERSION = 6
+READ_MODEL_VERSION = 7
 """Raise it with any change of tables or handlers; opening a log rebuilds other versions' read models."""
 
 TABLES = {
@@ -137,7 +137,8 @@ STATEMENTS = {
           WHERE line.told)
         UPDATE runs SET
           round = max(round, (SELECT coalesce(max(slots.round), 0)
-            FROM line JOIN slots ON slots.run = line.run AND slots.run_seq <= line.upto)),
+            FROM line JOIN slots ON slots.run = line.run AND slots.run_seq <= line.upto
+            WHERE slots.slot <> 2000)),
           initial_ms = coalesce((SELECT latency_ms FROM before ORDER BY run_seq LIMIT 1), initial_ms),
           (best_ms, best, predicted) = (SELECT latency_ms, candidate, predicted FROM before
             WHERE latency_ms IS NOT NULL
@@ -215,6 +216,9 @@ def project_events(connection: sqlite3.Connection, events: Iterable[RecordedEven
 
 
 # --- handlers --------------------------------------------------------------------------------------
+
+_IF_FASTEST, _AFTER_REFUTATION, _BY_ITS_EVENT = range(3)
+"""Values of `kept.afresh`: the kernel is the best if no kept one is faster; else whatever was kept before."""
 
 
 _FIRST_ROLES = frozenset({Role.EXECUTOR, Role.EVALUATOR})
@@ -301,8 +305,13 @@ def _insert_kernel(item: RecordedEvent, event: KernelProposed) -> Iterator[ReadM
 def _record_failure(
     item: RecordedEvent, event: ExecutionFailed | EvaluationFailed
 ) -> Iterator[ReadModelChange]:
-    """Record why there is no kernel or no verdict. A kernel that has a verdict does not change."""
-    if EffectKey.parse(event.key).role in _FIRST_ROLES:
+    """Record why there is no kernel or no verdict. A kernel that has a verdict does not change.
+
+    A winner that cannot be simplified is no failed kernel.
+    """
+    key = EffectKey.parse(event.key)
+    is_kept_as_it_is = isinstance(event, ExecutionFailed) and is_simplification(key)
+    if key.role in _FIRST_ROLES and not is_kept_as_it_is:
         yield (
             "unproposed",
             (*_place_columns(item, event.key), event.error.code, event.error.message, item.run_seq),
@@ -340,8 +349,14 @@ def _record_tried(item: RecordedEvent, event: KernelTried) -> Iterator[ReadModel
 def _record_kept(item: RecordedEvent, event: KernelKept) -> Iterator[ReadModelChange]:
     candidate = event.candidate
     timed = candidate.benchmark
-    yield "best", (timed.latency_ms, int(timed.predicted), candidate.id, item.stream)
-    yield "kept", (item.stream, item.run_seq, candidate.id, timed.latency_ms, int(timed.predicted), 0)
+    kept = (item.stream, item.run_seq, candidate.id, timed.latency_ms, int(timed.predicted))
+    if event.replaces is None:
+        yield "best", (timed.latency_ms, int(timed.predicted), candidate.id, item.stream)
+        yield "kept", (*kept, _IF_FASTEST)
+    else:  # it is the best now, though a kernel before it may be faster
+        yield "kept", (*kept, _BY_ITS_EVENT)
+        yield from _simplified_from(item, candidate.id, event.replaces, candidate.author)
+        yield "standing", (item.stream,)
     yield (
         "decided",
         (*_decision_place(item, candidate.id), "kept", None, None, event.role.value, item.run_seq),
@@ -354,7 +369,7 @@ def _record_refuted(item: RecordedEvent, event: KernelRefuted) -> Iterator[ReadM
     if event.best is not None:
         timed = event.best.benchmark
         best = (event.best.id, timed.latency_ms, int(timed.predicted))
-    yield "kept", (item.stream, item.run_seq, *best, 1)
+    yield "kept", (item.stream, item.run_seq, *best, _AFTER_REFUTATION)
     yield "standing", (item.stream,)
     yield (
         "decided",
@@ -365,6 +380,20 @@ def _record_refuted(item: RecordedEvent, event: KernelRefuted) -> Iterator[ReadM
 def _record_discarded(item: RecordedEvent, event: KernelDiscarded) -> Iterator[ReadModelChange]:
     fate = ("discarded", event.reason, event.duplicate_of, None, item.run_seq)
     yield "decided", (*_decision_place(item, event.candidate), *fate)
+    if event.against is not None and is_simplification(_executor_key(event.candidate)):
+        yield from _simplified_from(item, event.candidate, event.against, None)
+
+
+def _simplified_from(
+    item: RecordedEvent, candidate: str, best: str, author: str | None
+) -> Iterator[ReadModelChange]:
+    """Record which kernel was simplified, as the parent of a slot: no round assigned it one."""
+    at = _executor_key(candidate)
+    yield "slot", (item.stream, at.round, at.slot, best, author or "", None, item.run_seq)
+
+
+def _executor_key(candidate: str) -> EffectKey:
+    return EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
 
 
 def _decision_place(item: RecordedEvent, candidate: str) -> tuple[Any, ...]:

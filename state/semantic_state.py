@@ -45,6 +45,8 @@ def _dump_small(state: RunState) -> dict[str, Any]:
         config["search"].pop("reuse", None)  # its result is in `sequences` and `experiences`
         if config["search"].get("target_ms") is None:  # keeps hashes from before this setting valid
             config["search"].pop("target_ms", None)
+        if not config["search"].get("simplify"):  # keeps hashes from before runs did that valid
+            config["search"].pop("simplify", None)
         if config["search"].get("strategy") == "beam":  # keeps hashes from before other strategies valid
             del config["search"]["strategy"]
     late = [one[part] or {} for one in data["late"].values() for part in ("kernel", "judged")]

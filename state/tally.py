@@ -16,6 +16,7 @@ from state.events import (
 )
 from state.model import (
     Role,
+    is_simplification,
 )
 from state.run_state import RunTally
 
@@ -34,7 +35,8 @@ def _count_proposed(tally: RunTally, event: KernelProposed) -> RunTally:
 
 
 def _count_unproposed(tally: RunTally, event: ExecutionFailed) -> RunTally:
-    return tally._replace(failed=tally.failed + 1)
+    """Count a kernel that was not made; that a winner cannot be simplified is no failure."""
+    return tally if is_simplification(effect_key(event)) else tally._replace(failed=tally.failed + 1)
 
 
 def _count_evaluated(tally: RunTally, event: EvaluationCompleted) -> RunTally:

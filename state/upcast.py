@@ -24,10 +24,15 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _set_default(section: str, key: str, value: object) -> Upcaster:
-    """Return an upcaster that gives runs of before a setting the value that describes what they did."""
+    """Return an upcaster that gives runs of before a setting the value that describes what they did.
+
+    It leaves the content of a configuration file as it is, which is for runs to come.
+    """
 
     def upcast(body: dict[str, Any]) -> dict[str, Any]:
         config = body.get("config")
+        if isinstance(config, dict) and "daemon" in config:
+            return body
         found = config.get(section, {}) if isinstance(config, dict) else None
         if not (isinstance(config, dict) and isinstance(found, dict)):
             return body
@@ -38,6 +43,14 @@ def _set_default(section: str, key: str, value: object) -> Upcaster:
 
 _accept_any_gain = _set_default("search", "confidence_percent", 0.0)
 _disable_lookahead = _set_default("search", "lookahead_predictions", 0)
+
+
+_keep_winners_as_they_are = _set_default("search", "simplify", False)
+
+
+def _keep_rebased_winners_as_they_are(body: dict[str, Any]) -> dict[str, Any]:
+    rebase = body.get("rebase")
+    return {**body, "rebase": _keep_winners_as_they_are(rebase)} if isinstance(rebase, dict) else body
 
 
 def _disable_memory_dropout(body: dict[str, Any]) -> dict[str, Any]:
@@ -57,10 +70,13 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("RunCreated", 1): _accept_any_gain,
     ("RunCreated", 4): _disable_lookahead,
     ("RunCreated", 8): _disable_memory_dropout,
+    ("RunCreated", 10): _keep_winners_as_they_are,
+    ("RunForked", 6): _keep_rebased_winners_as_they_are,
     ("RunPaused", 2): _paused_by_person,
     ("ConfigChanged", 1): _accept_any_gain,
     ("ConfigChanged", 4): _disable_lookahead,
     ("ConfigChanged", 8): _disable_memory_dropout,
+    ("ConfigChanged", 10): _keep_winners_as_they_are,
 }
 """(type, version) -> the function that converts it to version + 1, where defaults do not describe it."""
 

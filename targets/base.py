@@ -203,6 +203,8 @@ class ProposerEntry:
     """A proposer that a target provides: `module` has its `create()`.
 
     `repairs`: it repairs rejected kernels. `looks_ahead`: it searches by predictions before it plans.
+    `simplifies`: the winners of its runs may be simplified at the end; a target's own proposer with it does
+    that, for all planners that have it (`agent_core.roles.WinnerSimplifier`).
     `reader` says what of a kernel it cannot read, before a run begins:
     `async (source, predict, spec, size, target) -> KernelReading`. None if it reads any kernel.
     """
@@ -210,6 +212,7 @@ class ProposerEntry:
     module: str
     repairs: bool = False
     looks_ahead: bool = False
+    simplifies: bool = False
     reader: str | None = None
 
 

@@ -15,10 +15,20 @@ from agent_core.effects import (
     ImplementRequest,
     PlanRequest,
     ReflectRequest,
+    SimplifyRequest,
     SummarizeRequest,
     Variants,
 )
-from state.model import Digest, ErrorInfo, Experience, Plan, PredictedLatency, Reflection, Usage
+from state.model import (
+    Digest,
+    ErrorInfo,
+    Experience,
+    Plan,
+    PredictedLatency,
+    Reflection,
+    SequenceLeg,
+    Usage,
+)
 
 ReadBlob = Callable[[Digest], bytes]
 """Returns a blob's bytes by digest."""
@@ -97,6 +107,22 @@ class ExperienceAnswer:
 class ReflectionAnswer:
     reflection: Reflection
     usage: Usage = field(default_factory=Usage)
+
+
+class WinnerSimplifier(Protocol):
+    """A proposer that simplifies winners; `proposers.find_simplifier` tells which one does for a run."""
+
+    async def simplify(
+        self, request: SimplifyRequest, leg: SequenceLeg | None, read: ReadBlob, predict: Predict
+    ) -> KernelAnswer:
+        """Return the simplest kernel that is predicted to be within the request's limit of its best kernel.
+
+        `leg` is the kernel that the rewrites of the best one began with, and all these rewrites; None if it
+        was not made by rewrites.
+
+        Raises:
+            RoleError: `nothing_simpler`, or what `predict` raises.
+        """
 
 
 class Planner(Protocol):

@@ -25,7 +25,15 @@ from agentctl.terminal_style import escape_marks, style
 from agentctl.views import as_json
 from agentctl.views.candidate import BEST, CandidateView, Judgement, load_candidate
 from daemon import exits
-from state.model import INITIAL_KEY, PERSON, RESOLUTION_RATIO, TRANSLATION_KEY, Level, Verdict
+from state.model import (
+    INITIAL_KEY,
+    PERSON,
+    RESOLUTION_RATIO,
+    SIMPLIFIED_SLOT,
+    TRANSLATION_KEY,
+    Level,
+    Verdict,
+)
 from state.reader import LogReader
 
 MAX_WIDTH = 100
@@ -100,6 +108,10 @@ def _origin_sentences(found: CandidateView) -> Iterator[str]:
         yield f"A person proposed it in round {found.round}{_event_reference(found, 'kernel')}"
         note = escape_marks(" ".join(found.note.split()))
         yield f'saying: "{note}".' if note else "without a note."
+        return
+    if found.slot == SIMPLIFIED_SLOT:
+        made, note = _event_reference(found, "kernel"), found.note.partition(": ")[2] or found.note
+        yield f"Before the run ended, {found.parent or 'its best kernel'} was simplified{made}: {note}."
         return
     line = f"It was made in round {found.round} from {found.parent}"
     steps = len(found.parents)
@@ -187,6 +199,10 @@ def _gain_sentences(found: CandidateView) -> Iterator[str]:
 def _decision_sentences(found: CandidateView) -> Iterator[str]:
     place = _event_reference(found, "decision")
     match found.decision, found.reason:
+        case "kept", _ if found.slot == SIMPLIFIED_SLOT:
+            yield f"It took the place of {found.parent}{place}: it is simpler, and as fast."
+        case "discarded", "slower" if found.slot == SIMPLIFIED_SLOT:
+            yield f"It was discarded{place}: it is simpler, but not as fast as {found.against}."
         case "kept", _:
             what = "explorer" if found.role == "explorer" else "one of the best"
             yield f"It was kept{place} as {'an' if what == 'explorer' else ''} {what}.".replace("as  ", "as ")

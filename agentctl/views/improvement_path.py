@@ -178,8 +178,8 @@ class PathWalk:
                 self.notes[effect_key(event).candidate_id] = note
             case EvaluationCompleted() as event:
                 self._add_verdict(item, event)
-            case KernelKept(candidate=candidate, speedup=speedup):
-                self._add_kept(item, candidate, speedup)
+            case KernelKept():
+                self._add_kept(item, item.event)
             case KernelReverted() as event:
                 self._add_removed(item, "reverted", event.dropped, event.restored, event.reason)
             case KernelRefuted() as event:
@@ -229,11 +229,13 @@ class PathWalk:
     def _seconds_since_start(self, item: RecordedEvent) -> float:
         return max(0.0, (item.ts_us - self.began_us) / 1e6)
 
-    def _add_kept(self, item: RecordedEvent, one: Candidate, speedup: float | None) -> None:
+    def _add_kept(self, item: RecordedEvent, event: KernelKept) -> None:
+        one = event.candidate
         self.initial = self.initial or one
         self.candidates[one.id] = one
-        self.kept[one.id] = self._build_improvement(item, one, speedup)
-        if self.best is None or one.latency_ms < self.best.latency_ms:
+        self.kept[one.id] = self._build_improvement(item, one, event.speedup)
+        is_simpler = self.best is not None and event.replaces == self.best.id
+        if self.best is None or one.latency_ms < self.best.latency_ms or is_simpler:
             self.best = one
             self.bests.append(one.id)
             self.turns.append((one.id, None))

@@ -21,6 +21,7 @@ from state.model import (
     SlotAssignment,
     TechniqueCredit,
     Verdict,
+    is_empty,
 )
 
 
@@ -73,15 +74,20 @@ class RoundCompleted(Event):
 
 
 class KernelKept(Event):
-    """A correct kernel enters the next beam."""
+    """A correct kernel enters the next beam.
 
-    version = 3
+    `replaces` is the best kernel that this one takes the place of because it is simpler, though it need not
+    be faster.
+    """
+
+    version = 4
     family = "decision"
     type: Literal["KernelKept"] = "KernelKept"
     candidate: Candidate
     role: BeamRole
     speedup: float | None
     """Parent latency divided by this kernel's latency; None for the initial kernel."""
+    replaces: str | None = Field(default=None, exclude_if=is_empty)
 
 
 class KernelDiscarded(Event):
@@ -90,8 +96,9 @@ class KernelDiscarded(Event):
     `reason` is a verdict other than `correct`, or one of: duplicate, slower, uncertain, not_selected,
     refuted, infrastructure, prefiltered (correct, and never measured).
 
-    An uncertain kernel is predicted faster than `against`, but that is only `wins_percent` sure. A refuted
-    one passed the first comparison; `verdict` is the result of comparing more.
+    An uncertain kernel is predicted faster than `against`, but that is only `wins_percent` sure. Of a
+    simplified kernel, `against` is the best one that it was made from. A refuted one passed the first
+    comparison; `verdict` is the result of comparing more.
     """
 
     version = 3

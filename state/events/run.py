@@ -30,7 +30,7 @@ class RunCreated(Event):
     alone.
     """
 
-    version = 10
+    version = 11
     family = "run"
     type: Literal["RunCreated"] = "RunCreated"
     config: RunConfig
@@ -52,7 +52,7 @@ class RunForked(Event):
     RunCreated.
     """
 
-    version = 6
+    version = 7
     family = "run"
     type: Literal["RunForked"] = "RunForked"
     parent: str
@@ -110,7 +110,7 @@ class ConfigChanged(Event):
     `prompts`, they stay as they are.
     """
 
-    version = 10
+    version = 11
     family = "run"
     type: Literal["ConfigChanged"] = "ConfigChanged"
     config: JsonValue

@@ -61,11 +61,14 @@ from state.model.keys import (
     INITIAL_KEY,
     JUDGES,
     PERSON_SLOT,
+    SIMPLIFIED_SLOT,
     TRANSLATION_KEY,
     EffectKey,
     Key,
     Role,
     draw_seed,
+    is_simplification,
+    simplification_key,
 )
 from state.model.learning import (
     ExperienceContext,
@@ -116,6 +119,7 @@ __all__ = [
     "PREFILTERED",
     "PREFILTER_STAGE",
     "RESOLUTION_RATIO",
+    "SIMPLIFIED_SLOT",
     "SYSTEM_STREAM",
     "TRANSLATION_KEY",
     "TRUSTED_AUTHORS",
@@ -197,7 +201,9 @@ __all__ = [
     "digest_of",
     "draw_seed",
     "is_empty",
+    "is_simplification",
     "round_seconds",
     "round_usd",
+    "simplification_key",
     "validation_reason",
 ]

@@ -89,6 +89,23 @@ TRANSLATION_KEY = EffectKey(0, 1, 0, 0, 0, Role.EXECUTOR)
 """The translation of the reference that a run begins from; its candidate is `r0.b1.p0.k0.f0`."""
 
 
+SIMPLIFIED_SLOT = 2000
+"""The slot of simplified winners: before its end, a run looks for a simpler kernel as fast as its best.
+
+Their round is the one after the last, so that nothing of a round is mistaken for them.
+"""
+
+
+def simplification_key(round_: int) -> EffectKey:
+    """Return the key under which a run that ends after a round has its best kernel simplified."""
+    return EffectKey(round_ + 1, SIMPLIFIED_SLOT, 0, 0, 0, Role.EXECUTOR)
+
+
+def is_simplification(key: EffectKey) -> bool:
+    """Return whether the kernel at this place is a run's best kernel, simplified."""
+    return key.slot == SIMPLIFIED_SLOT
+
+
 def draw_seed(run_seed: int, key: EffectKey) -> int:
     """Return the seed of all random draws of one effect, from the run's seed and the effect key alone."""
     return int.from_bytes(hashlib.sha256(f"{run_seed}|{key}".encode()).digest()[:8])

@@ -73,6 +73,10 @@ class SearchConfig(FrozenModel):
         default=True,
         description="begin with what was learnt on similar problems in this home: try what paid, tell models",
     )
+    simplify: bool = Field(
+        default=True,
+        description="before the run ends, look for a simpler kernel that is as fast as its best",
+    )
     round_seconds: float | None = Field(
         default=None, gt=0, le=604_800, description="close a round after so long; what is late competes next"
     )

@@ -129,6 +129,7 @@ PARTS = Parts(
         "builtin": ProposerEntry(
             "targets.nki.rewrites",
             looks_ahead=True,
+            simplifies=True,
             reader="targets.nki.rewrites.raised_parent:read_original",
         ),
         "knobs": ProposerEntry("targets.nki.knobs.tuning", looks_ahead=True),

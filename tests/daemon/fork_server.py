@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
@@ -30,8 +31,12 @@ def child(job: dict) -> int:
     if "kill_after" in job:
         threading.Timer(job["kill_after"], os.kill, (os.getpid(), signal.SIGKILL)).start()
     try:
-        workers = fakes.refuting_workers() if job.get("refuting") else None
-        fakes.finish_runs(Path(job["home"]), job["run"], workers=workers, at_a_time=job.get("at_a_time", 1))
+        with ExitStack() as stack:
+            workers = fakes.refuting_workers() if job.get("refuting") else None
+            if job.get("simplifying"):
+                workers = stack.enter_context(fakes.simplifying())
+            at_a_time = job.get("at_a_time", 1)
+            fakes.finish_runs(Path(job["home"]), job["run"], workers=workers, at_a_time=at_a_time)
     except BaseException:  # noqa: BLE001 - a child must end here, whatever happened
         traceback.print_exc()
         return 1

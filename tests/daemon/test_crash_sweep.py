@@ -167,3 +167,54 @@ def test_killed_at_random_until_it_gets_through(server, twin, tmp_path, number):
     while server.run(home, run, kill_after=odds.uniform(0.01, 0.05 + 0.02 * kills), at_a_time=2) != 0:
         kills += 1
     assert_like_twin(home, run, twin)
+
+
+# --- the end of a run, whose winner is simplified ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def simplified_twin(tmp_path_factory):
+    home = tmp_path_factory.mktemp("simplified") / "home"
+    run = fakes.submit_run(home, fakes.SIMPLIFYING)
+    with fakes.simplifying() as workers:
+        fakes.finish_runs(home, run, workers=workers)
+    with LogReader.open(home) as reader:
+        assert reader.run_state(run).best.technique == "simplify"
+    return read_end(home, run)
+
+
+def was_killed_simplifying(server: ForkServer, home: Path, twin: tuple, n: int) -> bool:
+    run = fakes.submit_run(home, fakes.SIMPLIFYING)
+    if server.run(home, run, crash=str(n), simplifying=True) == 0:
+        return False
+    again = server.run(home, run, crash=str(1 + n % 7), simplifying=True)
+    assert again in (0, -signal.SIGKILL)
+    assert server.run(home, run, simplifying=True) == 0
+    assert_like_twin(home, run, twin)
+    return True
+
+
+@pytest.mark.slow
+def test_killed_at_every_point_of_simplifying_and_again_in_recovery(server, simplified_twin, tmp_path):
+    """The last points of a run, from its last one backwards; what comes before them, other sweeps kill."""
+    end = find_last_point(server, tmp_path / "twin")
+    for n in range(end, max(1, end - 40), -1):
+        assert was_killed_simplifying(server, tmp_path / f"home{n}", simplified_twin, n)
+
+
+def test_killed_while_the_winner_is_simplified(server, simplified_twin, tmp_path):
+    end = find_last_point(server, tmp_path / "twin")
+    for n in (end - 12, end - 8):
+        assert was_killed_simplifying(server, tmp_path / f"home{n}", simplified_twin, n)
+
+
+def find_last_point(server: ForkServer, home: Path) -> int:
+    """Return the last hit of a crash point in an undisturbed run, by halving."""
+    low, high = 1, MOST_POINTS
+    while low + 1 < high:
+        middle = (low + high) // 2
+        here = home.with_name(f"{home.name}{middle}")
+        run = fakes.submit_run(here, fakes.SIMPLIFYING)
+        ended = server.run(here, run, crash=str(middle), simplifying=True) == 0
+        low, high = (low, middle) if ended else (middle, high)
+    return low

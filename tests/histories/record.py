@@ -6,7 +6,7 @@ Before that, move the old ones to `runs/earlier/`: logs of every version are fol
     .venv/bin/python -m tests.histories.record knobs        # one
     .venv/bin/python -m tests.histories.record --into DIR   # elsewhere, to be compared
 
-Three runs are real ones by the built-in proposer and one tunes a workload, all on the simulator. Two have
+Four runs are real ones by the built-in proposer and one tunes a workload, all on the simulator. Two have
 their kernels from a scripted model, four from the scripted proposer, for a fake judge. Of these, three are
 from simulated worlds: people pause, fork, cancel and propose, hosts and the process fail.
 """
@@ -26,7 +26,7 @@ import seeds
 from agent_core.providers.completion import CompletionRequest
 from agent_core.providers.failures import Failure, FailureKind
 from daemon.command_models import run_id
-from daemon.config import DaemonConfig
+from daemon.config import FILE_NAME, DaemonConfig
 from daemon.home_owner import create_workers
 from daemon.inbox import put_command
 from daemon.process_logging import configure_logging
@@ -39,6 +39,7 @@ from state.model import EvaluationRequest, RunConfig, SearchConfig, digest_of
 from tests.daemon.calls import fake_models
 from tests.histories.history import RUNS, digest_report, load, summarize_history
 from tests.support import fakes
+from tests.support.cluttered import CLUTTERED
 from tests.support.simulation.running import Simulation
 from tests.support.simulation.scenario import scenario
 from tests.support.tuning_jobs import WORKLOAD
@@ -61,9 +62,14 @@ def list_settings(plans: int, predictions: int) -> tuple[str, ...]:
     )
 
 
-def by_command(folder: Path, *arguments: str) -> Made:
-    """Carry out `agentctl run` or `tune` at the reduced size, for one round."""
+def by_command(folder: Path, *arguments: str, simplify: bool = False) -> Made:
+    """Carry out `agentctl run` or `tune` at the reduced size, for one round.
+
+    Whether winners are simplified is in the configuration file: a flag would be noted in the run.
+    """
     home = folder / "home"
+    home.mkdir(mode=0o700)
+    (home / FILE_NAME).write_text(f"[run.search]\nsimplify = {str(simplify).lower()}\n")
     command = [sys.executable, "-m", "agentctl", "--home", str(home), *arguments, *ONE_BY_ONE]
     told = subprocess.run(
         [*command, "--size", "reduced", "--rounds", "1", "--json"],
@@ -82,6 +88,14 @@ def builtin_trn1(folder: Path) -> Made:
     )
 
 
+def simplified(folder: Path) -> Made:
+    """From a kernel that somebody else wrote: what is left of its clutter goes at the end."""
+    kernel = folder / "kernel.py"
+    kernel.write_text(CLUTTERED)
+    arguments = ("run", "--problem", "silu", "--kernel", str(kernel), "--seed", "3")
+    return by_command(folder, *arguments, *list_settings(2, 24), "--set", "run.starts=kernel", simplify=True)
+
+
 def knobs(folder: Path) -> Made:
     workload = folder / "product.py"
     workload.write_text(WORKLOAD.replace("TARGET_MFU = 0.25", "TARGET_MFU = 1"))
@@ -90,7 +104,7 @@ def knobs(folder: Path) -> Made:
 
 def given(folder: Path) -> Made:
     """The second of two runs in a home: it is given what paid in the first."""
-    search = SearchConfig(beam=2, plans=3, rounds=1, lookahead_predictions=24)
+    search = SearchConfig(beam=2, plans=3, rounds=1, lookahead_predictions=24, simplify=False)
     home, runs = folder / "home", []
     for number in (1, 2):
         config = RunConfig(problem="silu", size="reduced", seed=number, search=search)
@@ -142,8 +156,9 @@ class Judge(fakes.FakeEvaluator):
 def refuted(folder: Path) -> Made:
     """Kernels compete by another strategy, for a judge that has its moods."""
     search = SearchConfig(
-        strategy="evolution", beam=2, plans=2, rounds=3, explorers=1, repairs=1, within_percent=0
-    )
+        strategy="evolution", beam=2, plans=2, rounds=3, explorers=1, repairs=1, within_percent=0,
+        simplify=False,
+    )  # fmt: skip
     config = fakes.CONFIG.model_copy(update={"seed": 2, "search": search})
     run = fakes.submit_run(folder / "home", config, id_="0001-a")
     fakes.finish_runs(folder / "home", run, workers=fakes.fake_workers(Judge(late=fakes.LATE)))
@@ -174,7 +189,7 @@ def cancelled(folder: Path) -> Made:
 RECIPES: dict[str, Callable[[Path], Made]] = {
     recipe.__name__: recipe
     for recipe in (
-        builtin, builtin_trn1, given, knobs, model, budget, refuted, steered, forked, cancelled,
+        builtin, builtin_trn1, simplified, given, knobs, model, budget, refuted, steered, forked, cancelled,
     )
 }  # fmt: skip
 

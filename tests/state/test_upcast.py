@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daemon.config import Config
 from state import events, upcast
 from state.chain import GENESIS
 from state.errors import LogDamaged, LogTooNew
@@ -70,8 +71,8 @@ def test_upcasters_are_for_versions_that_exist() -> None:
         assert 1 <= step < EVENT_TYPES[name].version
 
 
-BLIND = {"lookahead_predictions": 0}
-"""What runs have that began before planners looked ahead."""
+BLIND = {"lookahead_predictions": 0, "simplify": False}
+"""What runs have that began before planners looked ahead, and winners were simplified."""
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,28 @@ def test_runs_from_before_predictions_had_draws_keep_any_gain(
     kind: str, config: object, lifted: object
 ) -> None:
     assert json.loads(upcast.upcast_payload(kind, 1, json.dumps({"config": config}))) == {"config": lifted}
+
+
+@pytest.mark.parametrize("kind", ["RunCreated", "ConfigChanged"])
+def test_winners_of_runs_from_before_stay_as_they_are(kind: str) -> None:
+    payload = json.dumps({"config": {"search": {"beam": 2}}})
+    assert json.loads(upcast.upcast_payload(kind, 10, payload))["config"]["search"]["simplify"] is False
+    now = EVENT_TYPES[kind].version
+    assert "simplify" not in json.loads(upcast.upcast_payload(kind, now, payload))["config"]["search"]
+
+
+def test_so_do_those_of_forks_that_judge_anew() -> None:
+    payload = json.dumps({"rebase": {"config": {"search": {}}}})
+    lifted = json.loads(upcast.upcast_payload("RunForked", 6, payload))
+    assert lifted["rebase"]["config"]["search"] == {"simplify": False}
+    assert json.loads(upcast.upcast_payload("RunForked", 6, '{"rebase":null}')) == {"rebase": None}
+
+
+def test_a_configuration_file_of_before_is_read_as_it_was() -> None:
+    content = Config().model_dump(mode="json")
+    del content["run"]["search"]["simplify"]
+    lifted = json.loads(upcast.upcast_payload("ConfigChanged", 10, json.dumps({"config": content})))
+    assert Config.model_validate(lifted["config"]) == Config()
 
 
 JSON = st.recursive(

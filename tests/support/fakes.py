@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import seeds
 from agent_core import proposers
+from agent_core.effects import SimplifyRequest
+from agent_core.roles import KernelAnswer, RoleError
+from agent_core.roles.scripted import ScriptedProposer
 from daemon.command_models import Submit, run_id
 from daemon.commands import CommandHandler
 from daemon.config import DaemonConfig
@@ -44,11 +49,14 @@ CONFIG = RunConfig(
     evaluator="fake",
     planner=("scripted",),
     seed=25,
-    search=SearchConfig(beam=2, plans=2, rounds=2, explorers=1, repairs=1, within_percent=0),
+    search=SearchConfig(beam=2, plans=2, rounds=2, explorers=1, repairs=1, within_percent=0, simplify=False),
 )
 
 REFUTING = CONFIG.model_copy(update={"seed": 30})
 """A run that has kernels refuted by `LATE`, before its beam and before its end."""
+
+SIMPLIFYING = CONFIG.model_copy(update={"search": CONFIG.search.model_copy(update={"simplify": True})})
+"""A run whose winner is simplified, with the workers of `simplifying`."""
 
 TOOLCHAIN = "fake 1"
 
@@ -163,6 +171,29 @@ def fake_workers(evaluator: FakeEvaluator | None = None) -> Workers:
 def refuting_workers() -> Workers:
     """Return workers whose evaluator finds some kernels wrong only when it compares more."""
     return fake_workers(FakeEvaluator(late=LATE))
+
+
+class SimplifyingProposer(ScriptedProposer):
+    """Makes a winner simpler by leaving out the constant without which it is predicted to be fastest."""
+
+    async def simplify(self, request: SimplifyRequest, leg, read, predict) -> KernelAnswer:
+        lines = read(request.best.source).decode().splitlines(keepends=True)
+        made = ["".join(lines[:at] + lines[at + 1 :]) for at in range(len(lines))]
+        answers = await predict(made)
+        told = {source: one.latency_ms for source, one in zip(made, answers, strict=True) if one.latency_ms}
+        if len(lines) < 2 or not told:
+            raise RoleError(ErrorInfo(code="nothing_simpler", message="one line is left"))
+        return KernelAnswer(min(told, key=told.__getitem__), "simplified: a line less")
+
+
+@contextmanager
+def simplifying() -> Iterator[Workers]:
+    """Have the scripted proposer simplify the winners of its runs; yield the workers for them."""
+    judge_ = FakeEvaluator()
+    with ExitStack() as stack:
+        for room in ("agent_core.simplification", "daemon.predicting_roles"):
+            stack.enter_context(mock.patch(f"{room}.find_simplifier", return_value="scripted"))
+        yield Workers(create_evaluator=lambda _: judge_, create_proposer=lambda _: SimplifyingProposer())
 
 
 def create_submission(config: RunConfig = CONFIG, kernel: str = KERNEL) -> Submit:

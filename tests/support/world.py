@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from agent_core.decide import decide
-from agent_core.effects import STARTED, Effect, Record, TranslateRequest, request_type
+from agent_core.effects import STARTED, Effect, Record, SimplifyRequest, TranslateRequest, request_type
 from agent_core.roles import Proposer, RoleError
 from agent_core.roles.scripted import CONSTANT, ScriptedProposer
 from state.events import (
@@ -155,7 +155,8 @@ class World:
     """One run, driven by hand. `order` seeds the order of actions; None is first come, first served.
 
     `files` are those of the problem, for proposers that read it. `starts` are the kernels that the run begins
-    from, `translation` what its reference becomes; None: it has no translation.
+    from, `translation` what its reference becomes; None: it has no translation. `simplify` makes a simpler
+    kernel of the winner, or None; a test with it has `find_simplifier` name somebody.
     """
 
     def __init__(
@@ -165,6 +166,7 @@ class World:
         kernel: str | None = KERNEL,
         starts: tuple[StartName, ...] = ("kernel",),
         translation: str | None = None,
+        simplify: Callable[[str], str | None] = lambda _: None,
         judge: Judge = judge_constants,
         catch: Catch = catch_nothing,
         proposer: Proposer | None = None,
@@ -175,6 +177,7 @@ class World:
     ) -> None:
         self.judge = judge
         self.translation = translation
+        self.simplify = simplify
         self.catch = catch
         self.proposer: Proposer = proposer or ScriptedProposer()
         self.faults = faults
@@ -370,6 +373,11 @@ class World:
             if self.translation is None:
                 raise RoleError(ErrorInfo(code="untranslatable", message="np.sort has no translation"))
             return KernelProposed(key=key, source=self.put(self.translation), author="translation")
+        if isinstance(request, SimplifyRequest):
+            simpler = self.simplify(self.source(request.best.source))
+            if simpler is None:
+                raise RoleError(ErrorInfo(code="nothing_simpler", message="each rewrite brings something"))
+            return KernelProposed(key=key, source=self.put(simpler), note="simplified: fewer lines")
         answer = at_once(self.proposer.implement(request, self._read))
         return KernelProposed(key=key, source=self.put(answer.source), note=answer.note)
 

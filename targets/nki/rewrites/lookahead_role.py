@@ -56,7 +56,7 @@ async def _search_variants(
     context = LearningContext.model_validate_json(read(request.context))
     if request.drawn and not request.predictions:
         return await random_baseline.draw_variants(request, parent, ask, told)
-    scale = await select_scale(request, parent, predict, spec, ask)
+    scale = await select_scale(request, request.parent, parent, predict=predict, spec=spec, ask=ask)
     if request.drawn:
         return await random_baseline.draw_and_predict(request, parent, ask, told, scale)
     engine = _EngineClient(request, context, scale, ask, told)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from agent_core.effects import LookAheadRequest
+from agent_core.effects import LookAheadRequest, SimplifyRequest
 from agent_core.roles import Predict, RoleError
-from state.model import ErrorInfo, PredictedLatency
+from state.model import Candidate, ErrorInfo, PredictedLatency
 
 if TYPE_CHECKING:
     from seeds import ProblemSpec
@@ -67,7 +67,13 @@ class PredictionScale:
 
 
 async def select_scale(
-    request: LookAheadRequest, parent: str, predict: Predict, spec: ProblemSpec, ask: RunEngineJob
+    request: LookAheadRequest | SimplifyRequest,
+    parent: Candidate,
+    source: str,
+    *,
+    predict: Predict,
+    spec: ProblemSpec,
+    ask: RunEngineJob,
 ) -> PredictionScale:
     """Return the problem's own size, or a smaller one if its kernels are too large to predict enough of them.
 
@@ -76,7 +82,7 @@ async def select_scale(
     """
     job = {
         "job": "proxy",
-        "source": parent,
+        "source": source,
         "spec": spec.model_dump(mode="json"),
         "dims": spec.dims(request.size),
         "most": request.instructions // MIN_FULL_SIZE_PREDICTIONS,
@@ -84,13 +90,13 @@ async def select_scale(
     }
     found = await ask(job)
     dims = found["dims"]
-    (there,) = await predict([parent], dims)
+    (there,) = await predict([source], dims)
     if dims is not None and there.latency_ms is None:
         # At a smaller size a kernel may break a rule that it keeps at its own size, where it was judged.
         dims = None
-        (there,) = await predict([parent], dims)
+        (there,) = await predict([source], dims)
     if there.latency_ms is None:
         told = there.error or ErrorInfo(code="not_predicted", message="no reason given")
-        text = f"the parent {request.parent.id} cannot be predicted: {told.code}: {told.message}"
+        text = f"the parent {parent.id} cannot be predicted: {told.code}: {told.message}"
         raise RoleError(ErrorInfo(code="not_predicted", message=text))
-    return PredictionScale(predict, dims, there, request.parent.latency_ms, found["instructions"])
+    return PredictionScale(predict, dims, there, parent.latency_ms, found["instructions"])

@@ -19,6 +19,7 @@ from agent_core.effects import (
     LearningContext,
     LookAheadRequest,
     PlanRequest,
+    SimplifyRequest,
     Variants,
 )
 from agent_core.roles import (
@@ -31,9 +32,10 @@ from agent_core.roles import (
 from agent_core.roles.mechanical import MechanicalLearner
 from agent_core.roles.process_pool import ProcessPool
 from agent_core.roles.worker_pool import ask_worker, make_role_error
-from state.model import EffectKey, Plan, Prediction, ProblemRef, digest_of
+from state.model import EffectKey, Plan, Prediction, ProblemRef, SequenceLeg, digest_of
 from targets.nki.rewrites import lookahead_role, prediction_scale
 from targets.nki.rewrites.raised_parent import split_raise
+from targets.nki.rewrites.winner_simplification import simplify_winner
 
 if TYPE_CHECKING:
     from seeds import ProblemSpec
@@ -72,6 +74,17 @@ class BuiltinProposer(MechanicalLearner):
         return await lookahead_role.look_ahead(
             request, read, predict, _load_spec(request.problem, read), self._run_job
         )
+
+    async def simplify(
+        self, request: SimplifyRequest, leg: SequenceLeg | None, read: ReadBlob, predict: Predict
+    ) -> KernelAnswer:
+        """Drop the rewrites that bring nothing, and simplify the text.
+
+        Raises:
+            RoleError: `nothing_simpler`, or what `predict` raises.
+        """
+        spec = _load_spec(request.problem, read)
+        return await simplify_winner(request, leg, read, predict=predict, spec=spec, ask=self._run_job)
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
         """Return plan number `key.plan` of the look-ahead's results, else of the parent's ranking.

@@ -27,6 +27,7 @@ from targets.nki.rewrites.rank import RankingEvidence, expected_log_speedup, ran
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.sequence_replay import follow_sequence, replay_sequence
 from targets.nki.rewrites.source_form import describe_form
+from targets.nki.rewrites.source_simplification import simplify_source
 from targets.nki.rewrites.source_tree import SourceError
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
@@ -206,6 +207,12 @@ def _replay_job(values: dict[str, Any]) -> dict[str, Any]:
     return {"source": source}
 
 
+def _simplify_job(values: dict[str, Any]) -> dict[str, Any]:
+    """The source after passes that simplify its text, and those that changed it."""
+    source, passes = simplify_source(values["source"], values["passes"])
+    return {"source": source, "passes": passes}
+
+
 def _form_job(values: dict[str, Any]) -> dict[str, Any]:
     """What stands in the way of rewrites in a kernel; empty if it is in canonical form."""
     found = describe_form(values["source"], _parse_arguments(values), targets.load(values["target"]))
@@ -267,4 +274,5 @@ _JOB_HANDLERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "replay": _replay_job,
     "retrace": _retrace_job,
     "random_walk": _random_walk_job,
+    "simplify": _simplify_job,
 }

@@ -28,7 +28,7 @@ MODEL = "local/some-model"
 PRICE = f"{MODEL}=3/0.3/15"
 QUICK = RetryPolicy(tries=6, first_seconds=0.001, longest_seconds=0.002)
 
-SEARCH = SearchConfig(beam=2, plans=2, rounds=2, explorers=1, repairs=1, within_percent=0)
+SEARCH = SearchConfig(beam=2, plans=2, rounds=2, explorers=1, repairs=1, within_percent=0, simplify=False)
 CONFIG = RunConfig(
     problem="silu",
     size="reduced",

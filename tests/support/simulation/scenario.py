@@ -124,6 +124,7 @@ def _config(chosen: random.Random, faithful: bool) -> RunConfig:
         repairs=chosen.randint(0, 1),
         explorer_depth=1,
         within_percent=0,
+        simplify=False,  # the scripted proposer does not; so it was before runs could
         round_seconds=None if faithful else chosen.choice((None, 3.0, 8.0)),
         lookahead_predictions=chosen.choice((0, 0, 0, MOST_PREDICTIONS)),
     )

@@ -1,0 +1,193 @@
+"""The roles that work by predictions: looking ahead, translating a reference, simplifying a winner.
+
+Each asks a run's evaluator for predicted latencies, many times for one answer. Predictions of a look-ahead
+and of a simplification are kept in the log as they come (`effect_steps`), so a delivery goes on where the one
+before it was cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import structlog
+
+from agent_core.effects import LookAheadRequest, SimplifyRequest, TranslateRequest
+from agent_core.proposers import find_simplifier
+from agent_core.roles import Predict, RoleError, WinnerSimplifier
+from agent_core.sequences import HISTORY_EVENTS, trace_rewrites
+from daemon.effect_steps import EffectSteps, batched, name_prediction, prediction_request
+from daemon.evaluation_retries import EvaluationRetryPolicy, call_with_retries
+from daemon.outcomes import EffectOutcome, InfrastructureFailure
+from daemon.transfer_events import read_history
+from daemon.translation import TRANSLATOR
+from daemon.workers import Workers
+from remote.errors import InfrastructureError, NotReadyError
+from remote.evaluation_context import read_problem
+from remote.evaluator import Evaluator, PredictionRequest
+from state.events import KernelProposed, PredictionBatch
+from state.log import EventLog
+from state.model import EffectKey, ErrorInfo, PredictedLatency, canonical_json, digest_of
+from targets.base import UntranslatableError
+from targets.registry import load_target
+
+SIMPLIFY_SECONDS = 600.0
+"""How long a simplification may take; the winner then stays as it is."""
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("runner")
+
+
+class PredictionFailed(RoleError):  # noqa: N818 - the infrastructure failed, not a kernel
+    """The infrastructure failed to predict, as often as it may."""
+
+    def __init__(self, end: InfrastructureFailure) -> None:
+        super().__init__(end.error)
+        self.end = end
+
+
+class PredictingRoles:
+    """Answers requests that need predictions; a failure is a RoleError."""
+
+    def __init__(
+        self, event_log: EventLog, workers: Workers, retry: Callable[[], EvaluationRetryPolicy]
+    ) -> None:
+        self._log = event_log
+        self._workers = workers
+        self._retry = retry
+
+    async def look_ahead(
+        self, run: str, key: EffectKey, asked: LookAheadRequest, steps: EffectSteps, proposer: Any
+    ) -> EffectOutcome:
+        """Let a planner search by predicted latencies; only the variants that it found are logged."""
+        with self._keep_predictions(run, key, asked, steps, proposer.name) as predict:
+            answer = await proposer.look_ahead(asked, self._log.get_blob, predict)
+        variants = canonical_json(answer.variants.model_dump(mode="json"))
+        found = answer.variants.found
+        batch = PredictionBatch(
+            key=str(key),
+            variants=digest_of(variants),
+            best_ms=min((one.latency_ms for one in found if one.latency_ms is not None), default=None),
+            count=len(found),
+            predicted=answer.predicted,
+            failed=answer.failed,
+            instructions=answer.instructions,
+            usage=answer.usage,
+        )
+        return EffectOutcome((batch,), (variants, *answer.sources.values()))
+
+    async def simplify_winner(
+        self, run: str, key: EffectKey, asked: SimplifyRequest, steps: EffectSteps
+    ) -> EffectOutcome:
+        """Let the target's simplifier propose a simpler kernel; its rewrites are read from the log.
+
+        Raises:
+            RoleError: there is none, or it took too long; the winner stays as it is.
+        """
+        name = find_simplifier(asked.target, self._log.run_state(run).config.planner)
+        if name is None:
+            raise RoleError(
+                ErrorInfo(code="no_simplifier", message="no proposer simplifies this run's kernels")
+            )
+        proposer = cast("WinnerSimplifier", self._workers.get_proposer(name))
+        menu = load_target(asked.target).menu()
+        leg = trace_rewrites(read_history(self._log, run, HISTORY_EVENTS), asked.best, menu)
+        try:
+            with self._keep_predictions(run, key, asked, steps, name) as predict:
+                async with asyncio.timeout(SIMPLIFY_SECONDS):
+                    answer = await proposer.simplify(asked, leg, self._log.get_blob, predict)
+        except TimeoutError as error:
+            text = f"no simpler kernel was found in {SIMPLIFY_SECONDS:.0f} s"
+            raise RoleError(ErrorInfo(code="deadline", message=text)) from error
+        source = answer.source.encode()
+        proposed = KernelProposed(
+            key=str(key), source=digest_of(source), note=answer.note, author=name, usage=answer.usage
+        )
+        return EffectOutcome((proposed,), (source,))
+
+    async def translate_reference(self, run: str, key: EffectKey, asked: TranslateRequest) -> EffectOutcome:
+        """Write the kernel that a run begins from; a reference without a translation is no fault of a run."""
+        translator = self._workers.translator
+        with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
+            await prepare_evaluator(evaluator)
+
+            async def predict(sources: Sequence[str]) -> Sequence[PredictedLatency]:
+                request = prediction_request(asked, TRANSLATOR, sources, None)
+                return await self._predict_kernels(key, evaluator, request)
+
+            if translator is None:
+                raise RoleError(ErrorInfo(code="no_translator", message="this process has no translator"))
+            try:
+                problem = read_problem(self._log, asked.problem)
+                found = await translator.translate(problem, asked.size, asked.target, predict=predict)
+            except (UntranslatableError, InfrastructureError) as error:
+                raise RoleError(ErrorInfo(code=error.code, message=str(error))) from error
+        source = found.kernel.encode()
+        note = "the reference, translated"
+        proposed = KernelProposed(key=str(key), source=digest_of(source), note=note, author=TRANSLATOR)
+        return EffectOutcome((proposed,), (source,))
+
+    @contextmanager
+    def _keep_predictions(
+        self,
+        run: str,
+        key: EffectKey,
+        asked: LookAheadRequest | SimplifyRequest,
+        steps: EffectSteps,
+        author: str,
+    ) -> Iterator[Predict]:
+        """Predict with the run's evaluator for an effect, and record the answers in batches.
+
+        Answers after the effect's round has closed are useless, so it then raises instead of answering.
+        """
+        with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
+
+            async def predict(
+                sources: Sequence[str], dims: Mapping[str, int] | None = None, *, canonical: bool = False
+            ) -> Sequence[PredictedLatency]:
+                wanted = prediction_request(asked, author, sources, dims)
+                wanted = replace(wanted, canonical=canonical)
+                names = [name_prediction(wanted, source) for source in sources]
+                fresh = {
+                    name: source
+                    for name, source in zip(names, sources, strict=True)
+                    if steps.find_answer(name) is None
+                }
+                for batch in batched(fresh.items(), steps.batch_size):
+                    if self._log.run_state(run).is_round_over(key):
+                        raise RoleError(ErrorInfo(code="round_over", message="its round closed meanwhile"))
+                    part = replace(wanted, sources=tuple(source for _, source in batch))
+                    told = await self._predict_kernels(key, evaluator, part)
+                    await steps.record_answers(
+                        {
+                            name: one.model_dump(mode="json", exclude_defaults=True)
+                            for (name, _), one in zip(batch, told, strict=True)
+                        }
+                    )
+                return [PredictedLatency.model_validate(steps.find_answer(name)) for name in names]
+
+            yield predict
+
+    async def _predict_kernels(
+        self, key: EffectKey, evaluator: Evaluator, request: PredictionRequest
+    ) -> Sequence[PredictedLatency]:
+        answer = await call_with_retries(self._retry(), key, lambda: evaluator.predict(request, self._log))
+        if isinstance(answer, InfrastructureFailure):
+            raise PredictionFailed(answer)
+        found = sum(one.latency_ms is not None for one in answer)
+        log.info("kernels_predicted", key=str(key), predicted=found, failed=len(answer) - found)
+        return answer
+
+
+async def prepare_evaluator(evaluator: Evaluator) -> None:
+    """Prepare an evaluator that this process has not used yet, so that it knows its toolchain.
+
+    Raises:
+        NoHostError: none of its hosts can be reached.
+    """
+    try:
+        evaluator.toolchain()
+    except NotReadyError:
+        await evaluator.prepare()

@@ -1,0 +1,397 @@
+"""Simplifies a kernel's text: loops of one iteration, neighbouring slices, constants, unused names.
+
+These passes read syntax alone, so they work on kernels that nobody's rewrites made. They do not prove that
+the kernel still computes the same: whoever applies them has the result predicted and judged.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
+
+import libcst as cst
+import libcst.matchers as m
+
+from targets.nki.rewrites.arithmetic import substitute_names
+from targets.nki.rewrites.source_layout import wrap_long_lines
+from targets.nki.rewrites.source_tree import SourceError
+
+ImportT = TypeVar("ImportT", cst.Import, cst.ImportFrom)
+
+MOST_TURNS = 8
+"""How often all passes are repeated, since one may make room for another."""
+
+_LOOPS = frozenset({"range", "affine_range", "sequential_range", "static_range"})
+_PURE_CALLS = frozenset({"ndarray", "len", "min", "max", "int"})
+"""Functions that leave nothing behind but their result."""
+
+
+def simplify_source(source: str, names: Collection[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the source after the passes with these names, and the names of those that changed it.
+
+    Raises:
+        SourceError: the source does not parse.
+    """
+    try:
+        module = cst.parse_module(source)
+    except cst.ParserSyntaxError as error:
+        raise SourceError(f"the source does not parse: {error.message}") from error
+    used: set[str] = set()
+    for _ in range(MOST_TURNS):
+        before = module
+        for name, run in PASSES.items():
+            changed = run(module) if name in names else module
+            if not changed.deep_equals(module):
+                used.add(name)
+                module = changed
+        if module is before:
+            break
+    code = module.code if used else source
+    return wrap_long_lines(code, source), tuple(name for name in PASSES if name in used)
+
+
+def measure_complexity(source: str) -> tuple[int, int]:
+    """Return how many statements a source has, and how many nodes its syntax tree.
+
+    Raises:
+        SyntaxError: the source does not parse.
+    """
+    nodes = list(ast.walk(ast.parse(source)))
+    return sum(isinstance(node, ast.stmt) for node in nodes), len(nodes)
+
+
+# --- loops of one iteration --------------------------------------------------------------------------
+
+
+class _UnitLoopRemover(m.MatcherDecoratableTransformer):
+    """Replaces a loop of one iteration by its body, with 0 for its variable."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def leave_For(  # noqa: N802
+        self, original_node: cst.For, updated_node: cst.For
+    ) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]:
+        del original_node
+        target, body = updated_node.target, updated_node.body
+        if (
+            not isinstance(target, cst.Name)
+            or not isinstance(body, cst.IndentedBlock)
+            or updated_node.orelse is not None
+            or not _runs_once(updated_node.iter)
+            or m.findall(body, m.Break() | m.Continue())
+            or self._counts[target.value] != _count_names(updated_node)[target.value]
+        ):
+            return updated_node
+        zero = _NameReplacer(target.value, cst.Integer("0"))
+        inner = [item for line in body.body if isinstance(item := line.visit(zero), cst.BaseStatement)]
+        first = inner[0]
+        assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+        inner[0] = first.with_changes(leading_lines=[*updated_node.leading_lines, *first.leading_lines])
+        return cst.FlattenSentinel(inner)
+
+
+class _NameReplacer(cst.CSTTransformer):
+    def __init__(self, name: str, value: cst.BaseExpression) -> None:
+        super().__init__()
+        self._name = name
+        self._value = value
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802
+        del original_node
+        return self._value if updated_node.value == self._name else updated_node
+
+    def leave_Attribute(  # noqa: N802
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.Attribute:
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:  # noqa: N802
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+
+def _runs_once(iterable: cst.BaseExpression) -> bool:
+    if not isinstance(iterable, cst.Call) or len(iterable.args) != 1:
+        return False
+    return _called_name(iterable) in _LOOPS and _integer_of(iterable.args[0].value) == 1
+
+
+def _remove_unit_loops(module: cst.Module) -> cst.Module:
+    return module.visit(_UnitLoopRemover(_count_names(module)))
+
+
+# --- neighbouring slices -----------------------------------------------------------------------------
+
+
+class _NeighbourMerger(cst.CSTTransformer):
+    """Makes one call of two that follow each other, if they differ only in slices that are neighbours."""
+
+    def leave_IndentedBlock(  # noqa: N802
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        del original_node
+        body: list[cst.BaseStatement] = []
+        for item in updated_node.body:
+            merged = _merge_statements(body[-1], item) if body else None
+            if merged is None:
+                body.append(item)
+            else:
+                body[-1] = merged
+        return updated_node if len(body) == len(updated_node.body) else updated_node.with_changes(body=body)
+
+
+def _merge_statements(one: cst.BaseStatement, other: cst.BaseStatement) -> cst.BaseStatement | None:
+    first, second = _only_call(one), _only_call(other)
+    if first is None or second is None or not first.func.deep_equals(second.func):
+        return None
+    if len(first.args) != len(second.args):
+        return None
+    args: list[cst.Arg] = []
+    changed = False
+    for mine, theirs in zip(first.args, second.args, strict=True):
+        if _code(mine.keyword) != _code(theirs.keyword) or mine.star != theirs.star:
+            return None
+        if _code(mine.value) == _code(theirs.value):
+            args.append(mine)
+            continue
+        value = _merge_subscripts(mine.value, theirs.value)
+        if value is None:
+            return None
+        args.append(mine.with_changes(value=value))
+        changed = True
+    if not changed:
+        return None
+    assert isinstance(one, cst.SimpleStatementLine)
+    return one.with_changes(body=[cst.Expr(first.with_changes(args=args))])
+
+
+def _only_call(item: cst.BaseStatement) -> cst.Call | None:
+    if not isinstance(item, cst.SimpleStatementLine) or len(item.body) != 1:
+        return None
+    (small,) = item.body
+    return small.value if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) else None
+
+
+def _merge_subscripts(one: cst.BaseExpression, other: cst.BaseExpression) -> cst.Subscript | None:
+    """The view that covers two views of a tensor; None if they are no neighbours along one dimension."""
+    if not isinstance(one, cst.Subscript) or not isinstance(other, cst.Subscript):
+        return None
+    if not one.value.deep_equals(other.value) or len(one.slice) != len(other.slice):
+        return None
+    differing = [
+        number
+        for number, (mine, theirs) in enumerate(zip(one.slice, other.slice, strict=True))
+        if _code(mine.slice) != _code(theirs.slice)
+    ]
+    if len(differing) != 1:
+        return None
+    (number,) = differing
+    mine, theirs = one.slice[number].slice, other.slice[number].slice
+    if not isinstance(mine, cst.Slice) or not isinstance(theirs, cst.Slice):
+        return None
+    if mine.step is not None or theirs.step is not None or mine.upper is None or theirs.lower is None:
+        return None
+    if not _are_equal(_code(mine.upper), _code(theirs.lower)):
+        return None
+    slices = list(one.slice)
+    slices[number] = slices[number].with_changes(slice=mine.with_changes(upper=theirs.upper))
+    return one.with_changes(slice=slices)
+
+
+def _are_equal(one: str, other: str) -> bool:
+    """Whether two expressions of integers have the same value, as far as sums show it."""
+    return one == other or substitute_names(f"({one}) - ({other}) + _zero", {"_zero": "0"}) == "0"
+
+
+def _merge_neighbours(module: cst.Module) -> cst.Module:
+    return module.visit(_NeighbourMerger())
+
+
+# --- constants ---------------------------------------------------------------------------------------
+
+_OPERATORS: dict[type[cst.BaseBinaryOp], Callable[[int, int], int]] = {
+    cst.Add: operator.add,
+    cst.Subtract: operator.sub,
+    cst.Multiply: operator.mul,
+}
+_NEUTRAL_RIGHT = {cst.Add: 0, cst.Subtract: 0, cst.Multiply: 1, cst.FloorDivide: 1}
+_NEUTRAL_LEFT = {cst.Add: 0, cst.Multiply: 1}
+
+
+class _ConstantFolder(cst.CSTTransformer):
+    """Computes operations on integers that are written as numbers."""
+
+    def leave_BinaryOperation(  # noqa: N802
+        self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
+    ) -> cst.BaseExpression:
+        del original_node
+        left, right = _integer_of(updated_node.left), _integer_of(updated_node.right)
+        kind = type(updated_node.operator)
+        if left is not None and right is not None:
+            value = _compute(kind, left, right)
+            return updated_node if value is None else _make_integer(value)
+        if right is not None and _NEUTRAL_RIGHT.get(kind) == right:
+            return _in_its_place(updated_node.left, updated_node)
+        if left is not None and _NEUTRAL_LEFT.get(kind) == left:
+            return _in_its_place(updated_node.right, updated_node)
+        if kind is cst.Multiply and 0 in (left, right):
+            return cst.Integer("0")
+        return updated_node if right is None else _fold_sum(updated_node, right)
+
+
+def _compute(kind: type[cst.BaseBinaryOp], left: int, right: int) -> int | None:
+    if kind in _OPERATORS:
+        return _OPERATORS[kind](left, right)
+    if kind is cst.FloorDivide and right:
+        return left // right
+    return left % right if kind is cst.Modulo and right else None
+
+
+def _fold_sum(node: cst.BinaryOperation, right: int) -> cst.BaseExpression:
+    """`x + 2 - 1` is `x + 1`."""
+    inner = node.left
+    if not isinstance(node.operator, cst.Add | cst.Subtract) or not isinstance(inner, cst.BinaryOperation):
+        return node
+    before = _integer_of(inner.right)
+    if before is None or inner.lpar or not isinstance(inner.operator, cst.Add | cst.Subtract):
+        return node
+    total = before if isinstance(inner.operator, cst.Add) else -before
+    total += right if isinstance(node.operator, cst.Add) else -right
+    if total == 0:
+        return _in_its_place(inner.left, node)
+    sign = cst.Add() if total > 0 else cst.Subtract()
+    return node.with_changes(left=inner.left, operator=sign, right=cst.Integer(str(abs(total))))
+
+
+def _in_its_place(part: cst.BaseExpression, whole: cst.BinaryOperation) -> cst.BaseExpression:
+    """A part of an operation instead of it, in the brackets that the operation has."""
+    if not whole.lpar or part.lpar or isinstance(part, cst.Name | cst.Integer):
+        return part
+    return part.with_changes(lpar=whole.lpar, rpar=whole.rpar)
+
+
+def _make_integer(value: int) -> cst.BaseExpression:
+    if value >= 0:
+        return cst.Integer(str(value))
+    return cst.UnaryOperation(cst.Minus(), cst.Integer(str(-value)))
+
+
+def _integer_of(node: cst.BaseExpression) -> int | None:
+    return node.evaluated_value if isinstance(node, cst.Integer) else None
+
+
+def _fold_constants(module: cst.Module) -> cst.Module:
+    return module.visit(_ConstantFolder())
+
+
+# --- unused names ------------------------------------------------------------------------------------
+
+
+class _UnusedNameRemover(cst.CSTTransformer):
+    """Removes assignments and imports of names that nothing reads, and the blocks that they leave empty."""
+
+    def __init__(self, used: Collection[str]) -> None:
+        super().__init__()
+        self._used = used
+
+    def leave_Assign(  # noqa: N802
+        self, original_node: cst.Assign, updated_node: cst.Assign
+    ) -> cst.Assign | cst.RemovalSentinel:
+        del original_node
+        bound = [name for item in updated_node.targets for name in _bound_names(item.target)]
+        dead = all(name is not None and name not in self._used for name in bound)
+        return cst.RemoveFromParent() if dead and _is_pure(updated_node.value) else updated_node
+
+    def leave_Import(  # noqa: N802
+        self, original_node: cst.Import, updated_node: cst.Import
+    ) -> cst.Import | cst.RemovalSentinel:
+        del original_node
+        kept = [item for item in updated_node.names if self._is_used(item)]
+        return cst.RemoveFromParent() if not kept else _with_names(updated_node, kept)
+
+    def leave_ImportFrom(  # noqa: N802
+        self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
+    ) -> cst.ImportFrom | cst.RemovalSentinel:
+        module = _code(updated_node.module)
+        if isinstance(updated_node.names, cst.ImportStar) or module == "__future__":
+            return updated_node
+        del original_node
+        kept = [item for item in updated_node.names if self._is_used(item)]
+        return cst.RemoveFromParent() if not kept else _with_names(updated_node, kept)
+
+    def leave_For(  # noqa: N802
+        self, original_node: cst.For, updated_node: cst.For
+    ) -> cst.For | cst.RemovalSentinel:
+        del original_node
+        return updated_node if updated_node.body.body else cst.RemoveFromParent()
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If | cst.RemovalSentinel:  # noqa: N802
+        del original_node
+        is_empty = not updated_node.body.body and updated_node.orelse is None
+        return cst.RemoveFromParent() if is_empty else updated_node
+
+    def _is_used(self, item: cst.ImportAlias) -> bool:
+        if item.asname is not None:
+            return _code(item.asname.name) in self._used
+        return _code(item.name).partition(".")[0] in self._used
+
+
+def _with_names(node: ImportT, kept: Sequence[cst.ImportAlias]) -> ImportT:
+    if isinstance(node.names, cst.ImportStar) or len(kept) == len(node.names):
+        return node
+    last = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return node.with_changes(names=[*kept[:-1], last])
+
+
+def _bound_names(target: cst.BaseExpression) -> Iterator[str | None]:
+    """The names that a target binds; None for anything else."""
+    if isinstance(target, cst.Name):
+        yield target.value
+    elif isinstance(target, cst.Tuple | cst.List):
+        for item in target.elements:
+            yield from _bound_names(item.value)
+    else:
+        yield None
+
+
+def _is_pure(value: cst.BaseExpression) -> bool:
+    """Whether nothing is lost if an expression is not evaluated."""
+    return all(_called_name(call) in _PURE_CALLS for call in m.findall(value, m.Call()))
+
+
+def _remove_unused_names(module: cst.Module) -> cst.Module:
+    nodes = list(ast.walk(ast.parse(module.code)))
+    changed = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    used = {name.id for name in names if isinstance(name.ctx, ast.Load) or id(name) in changed}
+    return module.visit(_UnusedNameRemover(used))
+
+
+# --- shared ------------------------------------------------------------------------------------------
+
+
+def _called_name(call: cst.CSTNode) -> str:
+    """The last name of what is called: `ndarray` for `nl.ndarray(...)`."""
+    assert isinstance(call, cst.Call)
+    return _code(call.func).rpartition(".")[2]
+
+
+def _count_names(node: cst.CSTNode) -> Counter[str]:
+    return Counter(name.value for name in m.findall(node, m.Name()) if isinstance(name, cst.Name))
+
+
+def _code(node: cst.CSTNode | None) -> str:
+    return "" if node is None else cst.Module([]).code_for_node(node)
+
+
+PASSES: dict[str, Callable[[cst.Module], cst.Module]] = {
+    "loops of one iteration removed": _remove_unit_loops,
+    "constants folded": _fold_constants,
+    "neighbouring slices merged": _merge_neighbours,
+    "unused names removed": _remove_unused_names,
+}
+"""The passes by what people are told of them, in the order in which they run."""
