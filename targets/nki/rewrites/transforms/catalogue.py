@@ -19,9 +19,11 @@ from targets.nki.rewrites.transforms.forward import Forward
 from targets.nki.rewrites.transforms.fuse import Fuse
 from targets.nki.rewrites.transforms.fuse_loops import FuseLoops
 from targets.nki.rewrites.transforms.fuse_reduction import FuseReduction
+from targets.nki.rewrites.transforms.halo import LoadHalo
 from targets.nki.rewrites.transforms.hoist import Hoist
 from targets.nki.rewrites.transforms.interchange import Interchange
 from targets.nki.rewrites.transforms.intrinsic import Intrinsic
+from targets.nki.rewrites.transforms.moments import TakeMoments
 from targets.nki.rewrites.transforms.peel import Peel
 from targets.nki.rewrites.transforms.pipeline import Pipeline
 from targets.nki.rewrites.transforms.place import PlaceTile
@@ -75,5 +77,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         DeadCode(),
         BufferScope(),
         Descriptors(),
+        TakeMoments(),
+        LoadHalo(),
     )
 }

@@ -179,6 +179,45 @@ def _norm(body: _Body) -> None:
     body.mark_written(goal)
 
 
+def _standardise(body: _Body) -> None:
+    """Rows over the root of the mean square of what is left of their mean."""
+    source, centred, squares, goal = body.pick(), body.tile("centred"), body.tile("squares"), body.tile("z")
+    total, mean, spread, inverse = (body.column(base) for base in ("total", "mean", "spread", "inverse"))
+    body.add(
+        f"nisa.tensor_reduce(dst={total}, op=nl.add, data={source}, axis=1)",
+        f"nisa.tensor_scalar(dst={mean}, data={total}, op0=nl.multiply, operand0=1.0 / n)",
+        f"nisa.tensor_scalar(dst={centred}, data={source}, op0=nl.subtract, operand0={mean})",
+    )
+    if body.random.random() < 0.5:
+        body.add(
+            f"nisa.activation_reduce(dst={squares}, op=nl.square, data={centred}, reduce_op=nl.add, "
+            f"reduce_res={spread})"
+        )
+    else:
+        body.add(f"nisa.tensor_tensor(dst={squares}, data1={centred}, data2={centred}, op=nl.multiply)")
+        body.add(f"nisa.tensor_reduce(dst={spread}, op=nl.add, data={squares}, axis=1)")
+    body.add(
+        f"nisa.tensor_scalar(dst={inverse}, data={spread}, op0=nl.multiply, operand0=1.0 / n, "
+        f"op1=nl.add, operand1=0.1)",
+        f"nisa.activation(dst={inverse}, op=nl.rsqrt, data={inverse})",
+        f"nisa.tensor_scalar(dst={goal}, data={centred}, op0=nl.multiply, operand0={inverse})",
+    )
+    body.mark_written(goal)
+
+
+def _neighbours(body: _Body) -> None:
+    """The sum or maximum of each column and the next one, both loaded as windows."""
+    goal, op = body.tile("w"), body.some("add", "maximum")
+    left, right = body.tile("left", "(P, n - 1)"), body.tile("right", "(P, n - 1)")
+    body.add(
+        f"nisa.dma_copy(dst={left}, src=x[i * P : (i + 1) * P, 0 : n - 1])",
+        f"nisa.dma_copy(dst={right}, src=x[i * P : (i + 1) * P, 1:n])",
+        f"nisa.memset(dst={goal}, value=0.5)",
+        f"nisa.tensor_tensor(dst={goal}[:, 0 : n - 1], data1={left}, data2={right}, op=nl.{op})",
+    )
+    body.mark_written(goal)
+
+
 def _gate(body: _Body) -> None:
     """z / (1 + exp(-z)), step by step."""
     source, goal = body.pick(), body.tile("gate")
@@ -410,7 +449,7 @@ _STAGES: tuple[tuple[Stage, int], ...] = (
     (_elementwise, 4), (_chain, 3), (_twice, 1), (_halves, 1), (_rows, 2), (_norm, 2), (_gate, 1),
     (_softmax, 3), (_chunks, 2), (_sum_in_column, 1), (_product, 3), (_weights, 1),
     (_round_through_bfloat16, 1), (_permute_columns, 1), (_short_product, 2), (_sum_weighted_rows, 1),
-    (_recurrence, 1), (_summed_product, 2), (_turned_weights, 1),
+    (_recurrence, 1), (_summed_product, 2), (_turned_weights, 1), (_standardise, 1), (_neighbours, 1),
 )  # fmt: skip
 
 

@@ -1,0 +1,80 @@
+"""Halo: shifted windows that a kernel loads one by one become parts of one load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from tests.support.kernels import HEADER, TARGET, Sample, relative_error
+
+KERNEL = """
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    k = n - 2
+    out = nl.ndarray((m, k), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 128):
+        # Taps.
+        {loads}
+        first = nl.ndarray((128, k), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=first, data1=left, data2=middle, op=nl.add)
+        result = nl.ndarray((128, k), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=result, data1=first, data2=right[:, 0:k], op=nl.add)
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=result)
+    return out
+"""
+LOAD = """{name} = nl.ndarray((128, k), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst={name}, src=x[i * 128 : (i + 1) * 128, {part}])
+        """
+PARTS = {"left": "0:k", "middle": "1 : k + 1", "right": "2:n"}
+
+
+def sample(parts=None, extra=""):
+    loads = "".join(LOAD.format(name=name, part=part) for name, part in {**PARTS, **(parts or {})}.items())
+    source = HEADER + KERNEL.format(loads=loads + extra)
+    return Sample(source, ((256, 402),), lambda x: x[:, :-2] + x[:, 1:-1] + x[:, 2:])
+
+
+def rewritten(made):
+    """Sources, and reasons against."""
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["halo"]])
+    return [child.source for child in children], refusals
+
+
+def test_three_taps_are_parts_of_one_load():
+    made = sample()
+    ((source,), _) = rewritten(made)
+    assert relative_error(made, source) < 1e-6
+    assert source.count("src=x[") == 1
+    assert "windows = nl.ndarray((128, k + 2), dtype=nl.float32, buffer=nl.sbuf)" in source
+    assert "middle = windows[:, 1 : 1 + k]" in source
+    assert "# Taps." in source
+
+
+def test_the_order_of_the_taps_does_not_matter():
+    made = sample(dict(zip(PARTS, reversed(PARTS.values()), strict=True)))
+    ((source,), _) = rewritten(made)
+    assert relative_error(made, source) < 1e-6
+    assert "src=x[i * 128 : (i + 1) * 128, 0:n]" in source
+
+
+@pytest.mark.parametrize("parts", [{"right": "0:k"}, {"middle": "0:k", "right": "0:k"}])
+def test_windows_that_are_the_same_stay(parts):
+    assert rewritten(sample(parts))[0] == []
+
+
+def test_a_window_that_is_written_to_is_loaded_by_itself():
+    def with_edge(x):
+        middle = x[:, 1:-1].copy()
+        middle[:, 0] = 0.0
+        return x[:, :-2] + middle + x[:, 2:]
+
+    made = replace(sample(extra="nisa.memset(dst=middle[:, 0:1], value=0.0)"), meaning=with_edge)
+    ((source,), _) = rewritten(made)
+    assert relative_error(made, source) < 1e-6
+    assert source.count("src=x[") == 2
