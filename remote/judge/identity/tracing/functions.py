@@ -172,12 +172,22 @@ def _roll(recorder: ArrayRecorder, a: Any, shift: Any, axis: Any = None) -> Any:
     return a
 
 
+_REPEATING_PADS = frozenset({"edge", "reflect", "symmetric", "wrap"})
+"""Modes of padding in which each element is one of the array's."""
+
+
 def _pad(
     recorder: ArrayRecorder, array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any
 ) -> RecordedArray:
+    widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
+    if mode in _REPEATING_PADS:
+        for axis, width in enumerate(widths):
+            places = np.pad(np.arange(array.shape[axis]), width, mode=mode)  # type: ignore[call-overload]
+            array = indexing.take_elements(array, places, axis) if any(width) else array
+        padded: RecordedArray = array.copy_elements()
+        return padded
     if mode != "constant":
         raise UntraceableError(f"it pads by mode {mode!r}")
-    widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
     shape = tuple(sum(width) + size for width, size in zip(widths, array.shape, strict=True))
     found = full(recorder, shape, kwargs.get("constant_values", 0.0), array.dtype)
     inside = zip(widths, array.shape, strict=True)
@@ -217,6 +227,18 @@ def _dot(recorder: ArrayRecorder, a: Any, b: Any, out: Any = None) -> Any:
     if right.ndim <= 2:
         return _write_result(out, np.matmul(left, right))
     return _write_result(out, tensordot(recorder, left, right, ([-1], [-2])))
+
+
+def _matrix_power(recorder: ArrayRecorder, a: Any, n: int) -> Any:
+    if n < 1:
+        raise UntraceableError(f"it takes the power {n} of a matrix")
+    found, square = None, _as_array(recorder, a)
+    while n:
+        if n % 2:
+            found = square if found is None else np.matmul(found, square)
+        n //= 2
+        square = np.matmul(square, square) if n else square
+    return found
 
 
 def _inner(recorder: ArrayRecorder, a: Any, b: Any) -> Any:
@@ -356,7 +378,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.repeat: _repeat, np.tile: _tile, np.roll: _roll, np.pad: _pad, np.take: _take,
     np.tril: _make_triangle(np.less_equal), np.triu: _make_triangle(np.greater_equal), np.cumsum: _cumsum,
     np.einsum: einsum, np.tensordot: tensordot, np.dot: _dot, np.inner: _inner, np.vdot: _flat_dot,
-    np.outer: _outer,
+    np.outer: _outer, np.linalg.matrix_power: _matrix_power,
     np.empty_like: _make_like(None), np.zeros_like: _make_like(0.0), np.ones_like: _make_like(1.0),
     np.full_like: _full_like,
     np.copy: _copy, np.copyto: _copyto, np.astype: _astype, np.broadcast_arrays: _broadcast_arrays,
