@@ -1,23 +1,21 @@
-"""Tiles of values that combine elements: reductions, recurrences, assembled parts, transposes, products."""
+"""Tiles of values that combine elements: reductions, recurrences, assembled parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 from targets.nki.translation.access import Atom
 from targets.nki.translation.elementwise import float_text
-from targets.nki.translation.hbm import Run, array_text
-from targets.nki.translation.layout import BANK, PARTITIONS, blocker, is_scattered
+from targets.nki.translation.layout import blocker
 from targets.nki.translation.loads import write_load
-from targets.nki.translation.simplify import make_binary
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines
-from targets.nki.translation.transposes import add_copy, enter_loop, filled, inner_start
-from targets.nki.translation.values import Assembled, Contract, Load, Number, Part, Reduce, Scan, Value
+from targets.nki.translation.transposes import add_copy, enter_loop
+from targets.nki.translation.values import Assembled, Load, Number, Part, Reduce, Scan, Value
 
 _LONG_SUM = 2048
 """Elements from which a sum is added up in parts."""
@@ -34,11 +32,11 @@ def make_reduction(
     assert isinstance(value, Reduce)
     if partition is None and (spread := _over_partitions(context, value)) is not None:
         return spread
-    data = context.tile(value.value, partition)
+    data = context.operand(value.value, partition)
     if (value, partition) in context.tiles:
         return context.tiles[value, partition]  # whoever made the elements added them up on the way
     inner = tuple(sorted(value.over, key=context.nest.rank))
-    if data.free[-len(inner) :] != inner and prod(atom.size for atom in inner) <= _FEW:
+    if not data.in_psum and data.free[-len(inner) :] != inner and prod(atom.size for atom in inner) <= _FEW:
         return _make_chain(context, value, data, free)
     lines = context.lines(value)
     width = context.width(partition, data.free)
@@ -166,8 +164,9 @@ def make_assembled(
     """Parts put into one tile; loads go straight to their place."""
     assert isinstance(value, Assembled)
     lines = context.lines(value)
-    if any(atom in context.nest.outer for part in value.parts for atom, _, _ in part.box):
-        raise context.stored_needed(value)
+    cut = {*context.nest.outer, *([context.nest.row] if context.nest.row_tiles > 1 else [])}
+    if any(atom in cut for part in value.parts for atom, _, _ in part.box):
+        raise context.stored_needed(value)  # a tile holds some places of the loop only
     tile = context.new_tile("joined", partition, free, lines)
     if value.base is not None:
         for boxes in _around(value):
@@ -235,193 +234,3 @@ def _loads_in_place(part: Part, partition: Atom | None, free: Sequence[Atom]) ->
     if partition is None or load.access.stride(partition) != 1:
         return True
     return not any(stride > 1 for _, stride in load.access.terms)
-
-
-@dataclass(frozen=True, slots=True)
-class _Operands:
-    """One product: what stays in the tensor engine, what moves through it, and the loops of the sum."""
-
-    stationary: Value
-    moving: Value
-    over: tuple[Atom, ...]
-
-
-def make_contraction(
-    context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
-) -> Tile:
-    """Matrix products, added up in PSUM; by VectorE where a loop of both operands is on the partitions."""
-    assert isinstance(value, Contract)
-    if any(partition in left.atoms & right.atoms for left, right in value.pairs):
-        return _make_by_elements(context, value, partition)
-    pairs = [
-        _Operands(*_sides(context, left, right, partition), over)
-        for (left, right), over in zip(value.pairs, value.over, strict=True)
-    ]
-    tiles = [_operand_tiles(context, pair) for pair in pairs]
-    lines = context.lines(value)
-    tile = context.result_tile(value, "matmul", partition, free)
-    moved = frozenset().union(*(pair.moving.atoms for pair in pairs))
-    looped = [atom for atom in free if atom not in moved or _in_both(atom, pairs)]
-    inner = tuple(atom for atom in free if atom not in looped)
-    with context.rows(lines, partition) as rows, ExitStack() as stack:
-        fixed = {atom: enter_loop(context, stack, lines, atom) for atom in looped}
-        parts = stack.enter_context(_bank_parts(context, lines, inner))
-        bank = _Bank(context, lines, partition, rows, inner, parts, fixed)
-        target = bank.declare()
-        for pair, (stays, moves) in zip(pairs, tiles, strict=True):
-            _write_product(bank, pair, stays, moves, target)
-        result = context.view(tile, rows, inner, bank.box, fixed)
-        add_copy(context, lines, result, target, context.width(partition, inner))
-    return tile
-
-
-def _operand_tiles(context: StageContext, pair: _Operands) -> tuple[Tile, Tile | None]:
-    """The operands' tiles; None for one that is loaded part by part, because the chip has no room for it."""
-    stays = context.tile(pair.stationary, _inner(pair))
-    moving, inner = pair.moving, _inner(pair)
-    free = context.nest.free_atoms(moving, inner)
-    width = prod(context.nest.width(atom) for atom in free) * context.nest.chunks(inner)
-    streams = (
-        isinstance(moving, Load)
-        and moving.buffer.dtype == "float32"
-        and not is_scattered(moving, inner, free)
-        and width > context.max_held
-        and (moving, inner) not in context.tiles
-    )
-    return stays, None if streams else context.tile(moving, inner)
-
-
-@dataclass(frozen=True)
-class _Bank:
-    """One part of a product, which fits in a bank of PSUM, and the loops around it."""
-
-    context: StageContext
-    lines: Lines
-    partition: Atom | None
-    rows: Rows
-    inner: tuple[Atom, ...]
-    parts: dict[Atom, tuple[str, str | int, int]]
-    fixed: dict[Atom, str]
-
-    @property
-    def box(self) -> dict[Atom, tuple[str, str | int]]:
-        """Where the part lies along its free loops."""
-        return {atom: (start, count) for atom, (start, count, _) in self.parts.items()}
-
-    @property
-    def sizes(self) -> list[int]:
-        """Elements of a full part along its free loops."""
-        widths = (
-            self.parts[atom][2] if atom in self.parts else self.context.nest.width(atom)
-            for atom in self.inner
-        )
-        return list(widths) or [1]
-
-    @property
-    def counts(self) -> list[str | int]:
-        """Elements of the present part along its free loops."""
-        found: list[str | int] = []
-        for atom in self.inner:
-            is_row = atom == self.context.nest.row
-            whole = self.context.row_count() if is_row else atom.size
-            found.append(self.parts[atom][1] if atom in self.parts else whole)
-        return found or [1]
-
-    def declare(self) -> str:
-        """Declare the bank; return the part of it that the product fills."""
-        name = self.context.names.new("bank")
-        sizes = [self.context.height(self.partition), *self.sizes]
-        self.lines.add(
-            f"{name} = nl.ndarray(({', '.join(map(str, sizes))}), dtype=nl.float32, buffer=nl.psum)"
-        )
-        return filled(name, [self.rows.count, *self.counts], sizes)
-
-
-def _in_both(atom: Atom, pairs: Sequence[_Operands]) -> bool:
-    return any(atom in pair.stationary.atoms for pair in pairs)
-
-
-def _inner(pair: _Operands) -> Atom:
-    """The loop of a sum that lies on the partitions of both operands."""
-    return max(pair.over, key=lambda atom: (min(atom.size, PARTITIONS), atom.name))
-
-
-def _sides(context: StageContext, left: Value, right: Value, partition: Atom | None) -> tuple[Value, Value]:
-    """The operand that stays in the tensor engine, with the loop of the result's partitions; the other."""
-    if partition is not None:
-        return (left, right) if partition in left.atoms else (right, left)
-    widths = [prod(atom.size for atom in context.nest.free_atoms(item, None)) for item in (left, right)]
-    return (left, right) if widths[0] <= widths[1] else (right, left)
-
-
-@contextmanager
-def _bank_parts(
-    context: StageContext, lines: Lines, inner: Sequence[Atom]
-) -> Iterator[dict[Atom, tuple[str, str | int, int]]]:
-    """Loops over parts of free loops, so that each part fits in one bank of PSUM."""
-    boxes: dict[Atom, tuple[str, str | int, int]] = {}
-    room = BANK
-    with ExitStack() as stack:
-        for atom in reversed(inner):
-            width = context.nest.width(atom)
-            if width <= room:
-                room //= width
-                continue
-            part = max(1, room)
-            count = -(-width // part)
-            name = context.names.new("i_part")
-            stack.enter_context(lines.loop(name, count))
-            start = f"{name} * {part}"
-            taken: str | int = part
-            if width % part:
-                taken = context.names.new("width")
-                lines.add(f"{taken} = min({part}, {width} - {start})")
-            boxes[atom] = start, taken, part
-            room = 1
-        yield boxes
-
-
-def _write_product(bank: _Bank, pair: _Operands, stays: Tile, moves: Tile | None, target: str) -> None:
-    """One product, added to what the bank holds, over all chunks of its sum."""
-    context, lines, inner = bank.context, bank.lines, _inner(pair)
-    with ExitStack() as stack:
-        around = [atom for atom in pair.over if atom != inner]
-        places = bank.fixed | {atom: enter_loop(context, stack, lines, atom) for atom in around}
-        chunk = stack.enter_context(context.rows(lines, inner))
-        own: tuple[Atom, ...] = ()
-        box: dict[Atom, tuple[str, str | int]] = {}
-        if bank.partition is not None and bank.partition in stays.free:
-            own = (bank.partition,)
-            box = {bank.partition: (inner_start(context, bank.partition, bank.rows), bank.rows.count)}
-        stationary = context.view(stays, chunk, own, box, places)
-        if moves is None:
-            moving = _load_part(bank, pair, chunk, places)
-        else:
-            moving = context.view(moves, chunk, bank.inner, bank.box, places)
-        lines.add(f"nisa.nc_matmul(dst={target}, stationary={stationary}, moving={moving})")
-
-
-def _load_part(bank: _Bank, pair: _Operands, chunk: Rows, places: dict[Atom, str]) -> str:
-    """Load what one product needs of the moving operand."""
-    context, load, inner = bank.context, pair.moving, _inner(pair)
-    assert isinstance(load, Load)
-    name = context.names.new(f"{load.buffer.name}_part")
-    sizes = [context.height(inner), *bank.sizes]
-    bank.lines.add(f"{name} = nl.ndarray(({', '.join(map(str, sizes))}), dtype=nl.float32, buffer=nl.sbuf)")
-    runs: list[Run | int] = [Run(inner, chunk.start, chunk.count)]
-    runs += [context.run(atom, bank.box) for atom in bank.inner] or [1]
-    fixed = {**context.variables, **places}
-    source = array_text(load.buffer, load.access, runs=runs, fixed=fixed)
-    target = filled(name, [chunk.count, *bank.counts], sizes)
-    bank.lines.add(f"nisa.dma_copy(dst={target}, src={source})")
-    return target
-
-
-def _make_by_elements(context: StageContext, value: Contract, partition: Atom | None) -> Tile:
-    """Products of elements and their sums, in every partition by itself."""
-    found: Value | None = None
-    for (left, right), over in zip(value.pairs, value.over, strict=True):
-        term = Reduce(value.node, "add", make_binary(value.node, "multiply", left, right), over)
-        found = term if found is None else make_binary(value.node, "add", found, term)
-    assert found is not None
-    return context.tile(found, partition)

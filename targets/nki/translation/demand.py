@@ -90,11 +90,13 @@ class Demand:
         known: KnownArrays,
         activations: ActivationFinder,
         before: Demand | None = None,
+        vectors: Sequence[int] = (),
     ) -> None:
         self.nodes = expression.nodes
         self.indices = expression.arrays
         self.inputs, self.stored, self.loops, self.known = inputs, stored, loops, known
         self.activations = activations
+        self.vectors, self.found_vectors = vectors, dict[int, None]()
         self._product_depths = _product_depths(expression.nodes)
         self._found: dict[tuple[int, Access], Value] = {}
         self._asked: dict[int, list[Access]] = {}
@@ -266,7 +268,13 @@ class Demand:
             for at, shape, own in zip(node.args, (left, right), ((row, inner), (inner, column)), strict=True)
         ]
         over = [atom for atom, _ in inner.terms]
-        return make_contraction(number, values[0], values[1], over)
+        one, other = values
+        is_vector = one.atoms < other.atoms or other.atoms < one.atoms
+        if is_vector:
+            self.found_vectors[number] = None
+        if is_vector and number in self.vectors:
+            return make_reduction(number, "add", make_binary(number, "multiply", one, other), over)
+        return make_contraction(number, one, other, over)
 
     def _take(self, number: int, node: ExpressionNode, access: Access) -> Value:
         listed, axis = node.params

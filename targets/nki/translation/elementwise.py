@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from targets.nki.translation.constants import AffineNumbers, find_affine, find_p
 from targets.nki.translation.simplify import COMMUTATIVE
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import product_text, sum_text
+from targets.nki.translation.transposes import enter_loop
 from targets.nki.translation.values import (
     Binary,
     Load,
@@ -170,9 +172,27 @@ def make_unary(context: StageContext, value: Value, partition: Atom | None, free
             context, stem, value, partition, free,
             lambda dst, views: f"nisa.reciprocal(dst={dst}, data={views.full(data)})",
         )  # fmt: skip
-    source, more = _activation_source(context, value, partition)
     name = "abs" if value.function == "absolute" else value.function
-    return _activate(context, value, partition, free, name, context.tile(source, partition), more)
+    return _activate_source(context, value, value.value, partition=partition, free=free, name=name)
+
+
+def _activate_source(
+    context: StageContext,
+    value: Value,
+    source: Value,
+    *,
+    partition: Atom | None,
+    free: tuple[Atom, ...],
+    name: str,
+) -> Tile:
+    """A function by ScalarE of what is left of a value when ScalarE scales and shifts it on the way."""
+    data, more, around = _linear_parts(context, source, partition, free=free)
+    operands = {
+        key: item.number if isinstance(item, Number) and key == "scale" else context.tile(item, partition)
+        for key, item in more.items()
+    }
+    made = context.operand(data, partition)
+    return _activate(context, value, partition, free, name, made, operands, around=around)
 
 
 def _activate(  # noqa: PLR0917  a maker's arguments, and the function's
@@ -185,58 +205,92 @@ def _activate(  # noqa: PLR0917  a maker's arguments, and the function's
     more: Mapping[str, Tile | float],
     *,
     stem: str | None = None,
+    around: Atom | None = None,
 ) -> Tile:
-    """A function by ScalarE, which adds up its results on the way if their sum is wanted."""
+    """A function by ScalarE, which adds up its results on the way if their sum is wanted.
+
+    Columns that vary with the first free loop make it a loop of instructions, `around`.
+    """
     lines = context.lines(value)
     if name != "copy":
         context.busy["scalar"] += context.width(partition, free)
     tile = context.result_tile(value, stem or _STEMS.get(name, name), partition, free)
-    total = _sum_tile(context, value, partition, free=free)
-    with context.rows(lines, partition) as rows:
-        views = Views(context, rows, free)
-        texts = "".join(f", {key}={views.scalar(item)}" for key, item in more.items())
+    inner = free if around is None else free[1:]
+    total = _sum_tile(context, value, partition, free=free, inner=inner)
+    with context.rows(lines, partition) as rows, ExitStack() as stack:
+        place = None if around is None else enter_loop(context, stack, lines, around)
+        fixed = {} if around is None or place is None else {around: place}
+        texts = "".join(
+            f", {key}={_column_text(context, item, rows, place=place)}" for key, item in more.items()
+        )
         verb = "activation"
         if total is not None:
             verb = "activation_reduce"
-            texts += f", reduce_op=nl.add, reduce_res={views.scalar(total)}"
-        dst = context.view(tile, rows, free)
-        lines.add(f"nisa.{verb}(dst={dst}, op=nl.{name}, data={views.full(data)}{texts})")
+            texts += f", reduce_op=nl.add, reduce_res={_column_text(context, total, rows, place=place)}"
+        dst, source = (context.view(item, rows, inner, fixed=fixed) for item in (tile, data))
+        lines.add(f"nisa.{verb}(dst={dst}, op=nl.{name}, data={source}{texts})")
     return tile
 
 
 def _sum_tile(
-    context: StageContext, value: Value, partition: Atom | None, *, free: tuple[Atom, ...]
+    context: StageContext,
+    value: Value,
+    partition: Atom | None,
+    *,
+    free: tuple[Atom, ...],
+    inner: tuple[Atom, ...],
 ) -> Tile | None:
     """A column for the sum of a value's elements in each partition, if something wants it."""
     total = context.sums.get(value)
-    if total is None or not free or set(total.over) != set(free) or (total, partition) in context.tiles:
+    if total is None or not inner or set(total.over) != set(inner) or (total, partition) in context.tiles:
         return None
     if context.nest.level(total) != context.nest.level(value):
         return None
-    column = context.new_tile("total", partition, (), context.lines(value))
+    outside = tuple(atom for atom in free if atom not in inner)
+    column = context.new_tile("total", partition, outside, context.lines(value))
     context.tiles[total, partition] = column
     return column
 
 
-def _activation_source(
-    context: StageContext, value: Unary, partition: Atom | None
-) -> tuple[Value, dict[str, Tile | float]]:
-    """The operand of an activation, and its scale or bias."""
-    source = value.value
-    if not isinstance(source, Binary) or not context.is_absorbable(source):
-        return source, {}
-    right = source.right
-    if source.function == "multiply" and isinstance(right, Number):
-        return source.left, {"scale": right.number}
-    is_column = not isinstance(right, Number) and context.is_column(right, partition)
-    if not is_column or isinstance(source.left, Number) or context.is_column(source.left, partition):
-        return source, {}
-    if source.function == "add":
-        return source.left, {"bias": context.tile(right, partition)}
-    if source.function == "subtract":
-        negative = Binary(value.node, "multiply", right, Number(value.node, -1.0))
-        return source.left, {"bias": context.tile(negative, partition)}
-    return source, {}
+def _linear_parts(
+    context: StageContext, value: Value, partition: Atom | None, *, free: tuple[Atom, ...]
+) -> tuple[Value, dict[str, Value], Atom | None]:
+    """A value as scale * data + bias, and the loop with which the bias varies.
+
+    The scale is a number, before or after the bias is added. The bias is a column, or a column for each step
+    of the first free loop.
+    """
+    source, scale, bias = value, None, None
+    for _ in range(2):
+        if not isinstance(source, Binary) or not context.is_absorbable(source):
+            break
+        right, left = source.right, source.left
+        if source.function == "multiply" and isinstance(right, Number) and scale is None:
+            source, scale = left, right
+            continue
+        is_shift = source.function in {"add", "subtract"} and bias is None
+        if not is_shift or not _is_bias(context, right, left, partition=partition, free=free):
+            break
+        sign = Number(value.node, -1.0)
+        bias = right if source.function == "add" else Binary(value.node, "multiply", right, sign)
+        bias = bias if scale is None else Binary(value.node, "multiply", bias, scale)
+        source = left
+    varies = () if bias is None else context.nest.free_atoms(bias, partition)
+    found = {key: item for key, item in (("scale", scale), ("bias", bias)) if item is not None}
+    return source, found, varies[0] if varies else None
+
+
+def _is_bias(
+    context: StageContext, bias: Value, data: Value, *, partition: Atom | None, free: tuple[Atom, ...]
+) -> bool:
+    """Whether ScalarE may add a value on the way: a column, or a column for each of a few long steps."""
+    if isinstance(bias, Number) or isinstance(data, Number) or context.is_column(data, partition):
+        return False
+    varies = context.nest.free_atoms(bias, partition)
+    if not varies:
+        return True
+    is_first = varies == free[:1] and context.nest.free_atoms(data, partition) == free
+    return is_first and free[0].size <= _MOST_STEPS and context.width(None, free[1:]) >= _LONG_STEP // 2
 
 
 def make_binary(
@@ -251,8 +305,7 @@ def make_binary(
     assert isinstance(value, Binary)
     stem = "mask" if value.function in _INVERSE else _STEMS[value.function]
     if value.function == "multiply" and value.left is value.right:
-        inner, more = _activation_source(context, Unary(value.node, "square", value.left), partition)
-        return _activate(context, value, partition, free, "square", context.tile(inner, partition), more)
+        return _activate_source(context, value, value.left, partition=partition, free=free, name="square")
     steps = _scalar_steps(context, value, partition, free=free)
     if steps is None and dtype == "float32":
         found = _by_columns(context, value, partition, free=free) or _three_operands(
@@ -261,8 +314,9 @@ def make_binary(
         if found is not None:
             return found
     if steps is None:
-        one, two = context.tile(value.left, partition), context.tile(value.right, partition)
-        engines = ("vector", "gpsimd") if dtype == "float32" and free else ("vector",)
+        one, two = _two_operands(context, value.left, value.right, partition=partition)
+        by_gpsimd = dtype == "float32" and free and not one.in_psum and not two.in_psum
+        engines = ("vector", "gpsimd") if by_gpsimd else ("vector",)
         if context.least_busy(engines, context.width(partition, free)) == "gpsimd":
             return _fill(
                 context, stem, value, partition, free,
@@ -276,7 +330,7 @@ def make_binary(
             dtype=dtype,
         )  # fmt: skip
     source, operations = steps
-    data = context.tile(source, partition)
+    data = context.operand(source, partition)
     linear = _as_linear(context, operations, partition) if dtype == "float32" and free else None
     if linear is not None and context.prefers_scalar(context.width(partition, free)):
         return _activate(context, value, partition, free, "copy", data, linear, stem=stem)
@@ -291,6 +345,14 @@ def make_binary(
         return f"nisa.tensor_scalar(dst={dst}, data={views.full(data)}{texts})"
 
     return _fill(context, stem, value, partition, free, instruction, dtype=dtype)
+
+
+def _two_operands(
+    context: StageContext, left: Value, right: Value, *, partition: Atom | None
+) -> tuple[Tile, Tile]:
+    """The tiles of two operands, of which one may be in PSUM."""
+    one = context.operand(left, partition)
+    return one, context.tile(right, partition) if one.in_psum else context.operand(right, partition)
 
 
 def _as_linear(
@@ -328,7 +390,7 @@ def _by_columns(
         return None
     if context.nest.free_atoms(source, partition) != free:
         return None
-    data = context.tile(source, partition)
+    data = context.operand(source, partition)
     operands = [
         (name, one.number if isinstance(one, Number) else context.tile(one, partition), turned)
         for name, one, turned in steps
@@ -370,10 +432,11 @@ def _column_step(
     return None
 
 
-def _column_text(context: StageContext, operand: Tile | float, rows: Rows, *, place: str) -> str:
+def _column_text(context: StageContext, operand: Tile | float, rows: Rows, *, place: str | None) -> str:
     if not isinstance(operand, Tile):
         return float_text(operand)
-    return context.view(operand, rows, operand.free, dict.fromkeys(operand.free, (place, 1)))
+    boxes = dict.fromkeys(operand.free, (place or "0", 1))
+    return context.view(operand, rows, operand.free, boxes)
 
 
 def _three_operands(
@@ -389,7 +452,7 @@ def _three_operands(
             continue
         name, scalar, reverse = _make_step(context, first[1], partition)
         context.busy["vector"] += context.width(partition, free)
-        data, operand = context.tile(first[0], partition), context.tile(other, partition)
+        data, operand = _two_operands(context, first[0], other, partition=partition)
         more = ", reverse0=True" * reverse
         more += ", reverse1=True" * (turned and value.function not in COMMUTATIVE)
 

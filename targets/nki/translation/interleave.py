@@ -33,9 +33,13 @@ def interleave_kernel(source: str, ways: int) -> str | None:
 
 def _interleave_statement(statement: ast.stmt, ways: int, counter: Iterator[int]) -> ast.stmt:
     """The statement, with a loop's iterations side by side; what is left of `ways` goes to loops inside."""
-    if not isinstance(statement, ast.For) or len(statement.body) == 1:
+    if not isinstance(statement, ast.For):
         return statement
-    count = _loop_count(statement)
+    if len(statement.body) == 1:
+        (inside,) = statement.body
+        inner_loop = _interleave_statement(inside, ways, counter)
+        return statement if inner_loop is inside else _with_body(statement, [inner_loop])
+    count = loop_count(statement)
     side = max(part for part in range(1, min(ways, count) + 1) if count % part == 0)
     inner = [_interleave_statement(item, ways // side, counter) for item in statement.body]
     if side == 1:
@@ -49,7 +53,14 @@ def _interleave_statement(statement: ast.stmt, ways: int, counter: Iterator[int]
     return changed_loop
 
 
-def _loop_count(loop: ast.For) -> int:
+def _is_on_array_tile(statement: ast.stmt) -> bool:
+    """Whether a statement is an instruction on a part of the tensor engine's array."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and any(item.arg == "tile_position" for item in call.keywords)
+
+
+def loop_count(loop: ast.For) -> int:
+    """Return how many iterations a loop of a kernel has."""
     assert isinstance(loop.iter, ast.Call)
     count = ast.literal_eval(loop.iter.args[0])
     assert isinstance(count, int)
@@ -75,8 +86,20 @@ class _SideBySide(ast.NodeTransformer):
         }
 
     def statements(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """The statements of a loop, each for all iterations that are side by side."""
-        return [self._statement(item) for item in body]
+        """The statements of a loop, each for all iterations that are side by side.
+
+        Products on different tiles of the array run at the same time, so they stay together.
+        """
+        found: list[ast.stmt] = []
+        for item in body:
+            made = self._statement(item)
+            if found and _is_on_array_tile(item) and isinstance(found[-1], ast.For):
+                before = found[-1]
+                if isinstance(made, ast.For) and _is_on_array_tile(before.body[-1]):
+                    before.body += made.body
+                    continue
+            found.append(made)
+        return found
 
     def _statement(self, item: ast.stmt) -> ast.stmt:
         if isinstance(item, ast.For):

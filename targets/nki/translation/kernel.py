@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,15 +11,17 @@ from math import prod
 
 from remote.judge.identity.expression import ArrayExpression, Shape, strides_of
 from targets.base import UntranslatableError
-from targets.nki.translation import combine, elementwise, loads, moments
+from targets.nki.translation import combine, elementwise, loads, moments, products
 from targets.nki.translation.access import Atom, AxisIndex, SplitNeededError, join_axes, make_access
 from targets.nki.translation.activations import ActivationFinder
+from targets.nki.translation.delay import delay_last
 from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
 from targets.nki.translation.interleave import interleave_kernel
-from targets.nki.translation.kernel_layout import KernelLayout
+from targets.nki.translation.kernel_layout import Choices, KernelLayout
 from targets.nki.translation.known import KnownArrays
 from targets.nki.translation.layout import PARTITIONS, Nest, blocker
 from targets.nki.translation.merge import merge_loops, pair_rows, row_groups, row_pairs, split_rows
+from targets.nki.translation.patterns import scale_behind_maxima, use_moments
 from targets.nki.translation.stage import (
     SBUF_BYTES,
     TABLE_READER,
@@ -30,6 +32,7 @@ from targets.nki.translation.stage import (
 )
 from targets.nki.translation.stores import write_stores
 from targets.nki.translation.text import INDENT, NameTable
+from targets.nki.translation.totals import find_row_results
 from targets.nki.translation.transposes import make_transposed
 from targets.nki.translation.values import (
     Assembled,
@@ -53,13 +56,19 @@ from targets.nki.translation.windows import find_windows
 _HELD_OPERANDS = (12 * 1024, 2 * 1024, 0)
 """Sizes, in float32 per partition, up to which an operand of a product is held; tried until all fits."""
 _MAX_RESTARTS = 200
+_SPARED_TILES = 3
+"""How many tiles an engine that is spared is taken to work on already."""
+_MOST_CUTS = 4
+"""Operations behind which a kernel may be cut."""
+_ITERATIONS_INSIDE = (2, 4)
+"""Iterations of a loop of independent products that a tile may hold."""
 RESERVED = frozenset({"nki", "nisa", "nl", "np", "min", "float", "read_table", "rows", "i_row"})
 """Names that mean something in every kernel that is written here."""
 
 _MAKERS: Mapping[type[Value], Maker] = {
     Assembled: combine.make_assembled,
     Binary: elementwise.make_binary,
-    Contract: combine.make_contraction,
+    Contract: products.make_contraction,
     Load: loads.make_load,
     Moment: moments.make_moment,
     Moments: moments.make_moments,
@@ -100,6 +109,8 @@ class _Layout:
     stores: Sequence[Store]
     row: Atom | None
     atoms: tuple[Atom, ...]
+    inside: Atom | None = None
+    """A loop of independent products that lies inside the partitions."""
 
 
 def _split_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], row: Atom, inner: int) -> _Layout:
@@ -114,6 +125,17 @@ def _paired_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], pair: tuple
     return _Layout(paired, both, loops)
 
 
+def _inside_layout(
+    stores: Sequence[Store], atoms: tuple[Atom, ...], row: Atom, *, batch: Atom, inner: int
+) -> _Layout:
+    """Some iterations of a loop of independent products in each tile."""
+    if batch.size == inner:
+        return _Layout(stores, row, atoms, batch)
+    split, loops, outer = split_rows(stores, atoms, batch, inner)
+    inside = loops[loops.index(outer) + 1]
+    return _Layout(split, row, loops, inside)
+
+
 @dataclass
 class KernelWriter:
     """Writes a kernel for one expression."""
@@ -121,9 +143,7 @@ class KernelWriter:
     expression: ArrayExpression
     signature: Signature
     layout: KernelLayout = field(default_factory=KernelLayout)
-    choices: dict[int, list[str | None]] = field(default_factory=dict)
-    """What may lie on the partitions, by operation; known once the kernel is written."""
-    has_variance: bool = False
+    choices: Choices = field(default_factory=Choices)
 
     def write(self) -> str:
         """Return the kernel's source.
@@ -134,17 +154,41 @@ class KernelWriter:
         self.known = KnownArrays(self.expression)
         self.activations = ActivationFinder(self.expression, self.known)
         self.stored: dict[int, Buffer] = {}
+        for node in dict.fromkeys((*find_row_results(self.expression), *self.layout.stored)):
+            if node not in self.expression.outputs and not self.known.is_known(node):
+                self._store(node)
         self.loops = LoopTable()
-        self.choices.clear()
+        self.choices = Choices(cuts=self._find_cuts())
         for _ in range(_MAX_RESTARTS):
             try:
                 source = self._write_once()
-                return interleave_kernel(source, self.layout.ways) or source
+                source = interleave_kernel(source, self.layout.ways) or source
+                return delay_last(source, self.layout.late) or source
             except SplitNeededError as split:
                 self.loops.splits[split.atom] = split.inner
             except StoredNeededError as needed:
                 self._store(needed.node)
         raise UntranslatableError("no layout fits all operations")
+
+    def _find_cuts(self) -> list[int]:
+        """Products of matrices and their operands that are computed and no results themselves."""
+        nodes, outputs = self.expression.nodes, {*self.expression.outputs}
+        seen, todo, found = set[int](), [*outputs], set[int]()
+        while todo:
+            number = todo.pop()
+            if number in seen or self.known.is_known(number):
+                continue
+            seen.add(number)
+            todo += nodes[number].args
+            if nodes[number].kind == "matmul":
+                found |= {number, *(self._behind_views(at) for at in nodes[number].args)}
+        is_computed = {at for at in found if nodes[at].kind != "input" and not self.known.is_known(at)}
+        return sorted(is_computed - outputs)[-_MOST_CUTS:]
+
+    def _behind_views(self, number: int) -> int:
+        while self.expression.nodes[number].kind == "view":
+            (number,) = self.expression.nodes[number].args
+        return number
 
     def _store(self, node: int) -> None:
         """Store a result in HBM; for one that reduces products, these.
@@ -288,8 +332,10 @@ class KernelWriter:
                 known=self.known,
                 activations=self.activations,
                 before=demand,
+                vectors=self.layout.vectors,
             )
             stores = [self._store_of(demand, target, shape, axes) for target in targets]
+            self.choices.vectors |= demand.found_vectors
         return self._write_nest(first.node, stores, [atom for index in axes for atom, _ in index.terms])
 
     def _store_of(self, demand: Demand, target: _Target, shape: Shape, axes: Sequence[AxisIndex]) -> Store:
@@ -305,9 +351,9 @@ class KernelWriter:
 
     def _write_nest(self, node: int, stores: Sequence[Store], atoms: Sequence[Atom]) -> list[str]:
         """Write a stage with the chosen loop on the partitions, else with the first that can be written."""
-        stores, atoms = merge_loops(stores, atoms)
+        stores, atoms = merge_loops(scale_behind_maxima(stores), atoms)
         choices = self._layout_choices(stores, atoms)
-        self.choices[node] = [*choices]
+        self.choices.rows[node] = [*choices]
         rows = self.layout.rows
         wanted = [rows[node]] if rows.get(node, "") in choices else list(choices)
         failures: list[Exception] = []
@@ -334,16 +380,30 @@ class KernelWriter:
             if atom is not None
             for inner in row_groups(stores, atom)
         }
+        values = [store.value for store in stores]
+        batched: dict[str | None, Callable[[], _Layout]] = {
+            f"{atom.name} with {inner} of {batch.name}": partial(
+                _inside_layout, stores, atoms, atom, batch=batch, inner=inner
+            )
+            for atom in rows[:1]
+            if atom is not None
+            for batch in atoms
+            if batch != atom and _is_batch(values, batch)
+            for inner in _ITERATIONS_INSIDE
+            if batch.size % inner == 0
+        }
         paired: dict[str | None, Callable[[], _Layout]] = {
             f"{pair[0].name} and {pair[1].name}": partial(_paired_layout, stores, atoms, pair)
             for pair in row_pairs(stores, atoms)
         }
-        return {**paired, **grouped, **alone}
+        first, *others = alone
+        likely = {**paired, **grouped, first: alone[first], **batched}
+        return likely | {name: alone[name] for name in others}
 
     def _write_layout(self, layout: _Layout) -> list[str]:
         stores, row, atoms = layout.stores, layout.row, layout.atoms
-        measured = moments.use_moments(stores)
-        self.has_variance |= measured is not None
+        measured = use_moments(stores)
+        self.choices.has_variance |= measured is not None
         stores = measured if measured is not None and self.layout.has_moments else stores
         if row is not None and not all(row in store.access.atoms for store in stores):
             raise UntranslatableError("results that do not share the loop on the partitions")
@@ -351,7 +411,7 @@ class KernelWriter:
         items = {item for value in values for item in value.walk()}
         bound = frozenset().union(*(item.bound for item in items))
         bound |= {item.along for item in items if isinstance(item, Scan)}
-        outer = tuple(atom for atom in atoms if atom != row and _is_batch(values, atom))
+        outer = tuple(atom for atom in atoms if atom not in {row, layout.inside} and _is_batch(values, atom))
         if bound & {*outer}:
             raise UntranslatableError("a loop of independent products that is also walked inside")
         nest = Nest(_limit_free(outer, row, atoms, bound, longest=self.layout.tile_length), row, atoms)
@@ -366,17 +426,29 @@ class KernelWriter:
                 tables=tables,
                 makers=_MAKERS,
                 transpose=make_transposed,
+                make_bank=products.make_bank,
+                readers=_find_readers(values),
                 uses=_count_uses(values),
                 sums={i.value: i for i in items if isinstance(i, Reduce) and i.function == "add"},
                 windows=windows,
                 max_held=max_held,
             )
+            if self.layout.spared is not None:
+                context.busy[self.layout.spared] = _SPARED_TILES * _longest_tile(nest, items)
             write_stores(context, stores)
             used = context.used_bytes
             if used <= SBUF_BYTES:
                 self.names, self.tables = names, tables
                 return _join_levels(context)
         raise UntranslatableError(f"tiles of {used} bytes per partition, {SBUF_BYTES} are there")
+
+
+def _longest_tile(nest: Nest, items: Iterable[Value]) -> int:
+    """The most elements that a tile of a nest has in each partition."""
+    return max(
+        prod(nest.width(atom) for atom in nest.free_atoms(item, nest.row) if atom != nest.row)
+        for item in items
+    )
 
 
 def _name(atom: Atom | None) -> str | None:
@@ -387,6 +459,15 @@ def _count_uses(values: Sequence[Value]) -> Counter[Value]:
     """How many operations use each value; a result counts as one more use."""
     items = {item for value in values for item in value.walk()}
     return Counter(values) + Counter(operand for item in items for operand in item.operands)
+
+
+def _find_readers(values: Sequence[Value]) -> dict[Value, list[Value]]:
+    """The operations that use each value."""
+    found: dict[Value, list[Value]] = {}
+    for item in {item for value in values for item in value.walk()}:
+        for operand in item.operands:
+            found.setdefault(operand, []).append(item)
+    return found
 
 
 def _matching_axes(own: Shape, shape: Shape, axes: Sequence[AxisIndex]) -> list[AxisIndex]:

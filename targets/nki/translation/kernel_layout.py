@@ -6,12 +6,28 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-_ROWS = 5
+_ROWS = 8
 """Choices of what lies on the partitions that are tried for each loop nest."""
 _TILE_LENGTHS = (8192, 2048, 512)
 """float32 in one partition of a tile, up to which loops stay inside."""
-_WAYS = (2, 4, 8, 1)
+_WAYS = (4, 2, 8, 1)
 """Iterations of outer loops that are side by side."""
+
+_LATE = (2, 3, 5, 0)
+_SPARED = (None, "vector", "scalar")
+
+
+@dataclass
+class Choices:
+    """What another layout of a kernel may choose; known once the kernel is written."""
+
+    rows: dict[int, list[str | None]] = field(default_factory=dict)
+    """What may lie on the partitions, by operation."""
+    cuts: Sequence[int] = ()
+    """Products of matrices and their operands, where these are computed: a kernel may be cut behind them."""
+    vectors: dict[int, None] = field(default_factory=dict)
+    """Products of a matrix and a vector."""
+    has_variance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +39,14 @@ class KernelLayout:
     """Whether means and variances are taken by the instruction for both."""
     tile_length: int = _TILE_LENGTHS[0]
     ways: int = 1
+    stored: tuple[int, ...] = ()
+    """Operations whose results go through HBM, so that what follows has a layout of its own."""
+    late: int = 0
+    """Instructions at the end of a loop that are issued after the beginning of the next iteration."""
+    spared: str | None = None
+    """An engine that gets less of what others can do as well."""
+    vectors: tuple[int, ...] = ()
+    """Products of matrices and vectors by VectorE, which needs no operand transposed."""
 
     @property
     def name(self) -> str:
@@ -33,20 +57,43 @@ class KernelLayout:
     def from_name(cls, name: str) -> KernelLayout:
         """Return the layout of a name."""
         given = json.loads(name)
-        return cls(**{**given, "rows": {int(node): row for node, row in given["rows"].items()}})
+        rows = {int(node): row for node, row in given["rows"].items()}
+        lists = {name: tuple(given[name]) for name in ("stored", "vectors")}
+        return cls(**{**given, "rows": rows, **lists})
 
-    def neighbours(
-        self, choices: Mapping[int, Sequence[str | None]], *, has_variance: bool, is_first: bool
-    ) -> Iterator[KernelLayout]:
+    def neighbours(self, written: Choices, *, is_first: bool) -> Iterator[KernelLayout]:
         """Layouts that differ in one thing; at first only in what decides about transfers and engines."""
-        if not is_first:
-            yield from (replace(self, ways=ways) for ways in _WAYS if ways != self.ways)
-        if has_variance:
+        if written.has_variance:
             yield replace(self, has_moments=not self.has_moments)
         if not is_first:
-            lengths = (length for length in _TILE_LENGTHS if length != self.tile_length)
-            yield from (replace(self, tile_length=length) for length in lengths)
-        for node, rows in choices.items():
+            yield from self._other_orders()
+        for node, rows in written.rows.items():
             for row in rows[:_ROWS]:
                 if row != self.rows.get(node, rows[0]):
                     yield replace(self, rows={**self.rows, node: row})
+        if not is_first:
+            yield from self._other_cuts(written)
+
+    def _other_orders(self) -> Iterator[KernelLayout]:
+        """Layouts in which the same is done in another order, by other engines, or in longer parts."""
+        yield from (replace(self, ways=ways) for ways in _WAYS if ways != self.ways)
+        yield from (replace(self, late=late) for late in _LATE if late != self.late)
+        yield from (replace(self, spared=engine) for engine in _SPARED if engine != self.spared)
+        lengths = (length for length in _TILE_LENGTHS if length != self.tile_length)
+        yield from (replace(self, tile_length=length) for length in lengths)
+
+    def _other_cuts(self, written: Choices) -> Iterator[KernelLayout]:
+        """Layouts with other results in HBM, or with products by VectorE instead of the tensor engine."""
+        for node in written.vectors:
+            vectors = _toggled(self.vectors, node)
+            yield replace(self, vectors=vectors)
+            yield replace(self, vectors=vectors, stored=tuple(written.cuts))
+        if len(written.cuts) > 1:
+            yield replace(self, stored=() if self.stored else tuple(written.cuts))
+        for node in written.cuts:
+            yield replace(self, stored=_toggled(self.stored, node))
+
+
+def _toggled(nodes: tuple[int, ...], node: int) -> tuple[int, ...]:
+    """The operations with this one, or without it if it is there."""
+    return tuple(one for one in nodes if one != node) if node in nodes else (*nodes, node)

@@ -2,75 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
-from targets.nki.translation.merge import ValueChange
-from targets.nki.translation.stage import StageContext, Store, Tile
-from targets.nki.translation.values import Binary, Moment, Moments, Number, Reduce, Value
+from targets.nki.translation.stage import StageContext, Tile
+from targets.nki.translation.values import Moment, Moments, Value
 
 _MOST_ELEMENTS = 512
 """Elements of which one instruction takes the statistics."""
 _TUPLE = 6
 """Numbers that `bn_stats` gives for each partition."""
-
-
-def use_moments(stores: Sequence[Store]) -> list[Store] | None:
-    """Return the stores with means and variances in the place of sums; None if there is no variance."""
-    found: dict[Value, Value] = {}
-    for item in {item for store in stores for item in store.value.walk()}:
-        found |= _match_variance(item)
-    if not found:
-        return None
-    change = _Substitution(found)
-    return [change.store(store) for store in stores]
-
-
-def _match_variance(item: Value) -> dict[Value, Value]:
-    """The mean and the variance, if an operation is the average of squares of what is left of the mean."""
-    match item:
-        case Binary(
-            function="multiply",
-            left=Reduce(function="add", value=Binary(function="multiply") as square, over=over),
-            right=Number() as factor,
-        ) if square.left is square.right:
-            pass
-        case _:
-            return {}
-    match square.left:
-        case Binary(
-            function="subtract",
-            left=data,
-            right=Binary(
-                function="multiply", left=Reduce(function="add") as total, right=Number() as share
-            ) as mean,
-        ) if total.value is data and set(total.over) == set(over):
-            pass
-        case _:
-            return {}
-    count = prod(atom.size for atom in over)
-    if abs(share.number * count - 1.0) > 1e-12 or set(over) != data.atoms & set(over):
-        return {}
-    moments = Moments(item.node, data, over)
-    variance: Value = Moment(item.node, moments, 1)
-    if abs(factor.number * count - 1.0) > 1e-12:
-        variance = Binary(item.node, "multiply", variance, Number(item.node, factor.number * count))
-    return {mean: Moment(mean.node, moments, 0), item: variance}
-
-
-class _Substitution(ValueChange):
-    """Puts values in the place of others."""
-
-    def __init__(self, found: Mapping[Value, Value]) -> None:
-        super().__init__(frozenset())
-        self._done.update(found)
-        self._replaced = frozenset(found)
-
-    def is_changed(self, value: Value) -> bool:
-        return any(item in self._replaced for item in value.walk())
 
 
 def make_moments(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:

@@ -108,8 +108,10 @@ def make_binary(node: int, name: str, left: Value, right: Value) -> Value:
         raise NoInstructionError(name)
     if isinstance(right, Number):
         return _with_number(node, name, left, right.number)
-    if name == "add" and isinstance(left, Contract) and isinstance(right, Contract):
-        return Contract(node, left.pairs + right.pairs, left.over + right.over)
+    if name == "add":
+        one, two = push_number(left), push_number(right)
+        if isinstance(one, Contract) and isinstance(two, Contract):
+            return Contract(node, one.pairs + two.pairs, one.over + two.over)
     return Binary(node, name, left, right)
 
 
@@ -199,6 +201,42 @@ def _sums_whole_products(value: Contract, over: Sequence[Atom]) -> bool:
     return all(atom in left.atoms and atom in right.atoms for left, right in value.pairs for atom in over)
 
 
+def pull_factors(left: Value, right: Value, over: Sequence[Atom]) -> tuple[Value, Value, list[Value]]:
+    """Return the operands of a product without factors that its sum does not touch, and those factors.
+
+    A softmax divides by its sum. Behind the product this is done for each element of the result, which has
+    fewer of them. A number costs nothing there: the result leaves PSUM by an instruction that multiplies.
+    """
+    size = math.prod(atom.size for atom in (left.atoms | right.atoms) - {*over})
+    found: list[Value] = []
+    sides = []
+    for side in (left, right):
+        while (split := _split_factor(side, frozenset(over), size)) is not None:
+            side = split[0]  # noqa: PLW2901
+            found.append(split[1])
+        sides.append(side)
+    return sides[0], sides[1], found
+
+
+def _split_factor(side: Value, over: frozenset[Atom], size: int) -> tuple[Value, Value] | None:
+    if not isinstance(side, Binary) or side.function != "multiply":
+        return None
+    for rest, factor in ((side.left, side.right), (side.right, side.left)):
+        is_smaller = isinstance(factor, Number) or size <= math.prod(atom.size for atom in side.atoms)
+        if is_smaller and not factor.atoms & over and over <= rest.atoms:
+            return rest, factor
+    return None
+
+
+def push_number(value: Value) -> Value:
+    """Return a product of matrices with the number behind it as a factor of its left side, to be added up."""
+    match value:
+        case Binary(function="multiply", left=Contract(pairs=((left, right),)) as product, right=Number()):
+            scaled = Binary(value.node, "multiply", left, value.right)
+            return replace(product, pairs=((scaled, right),))
+    return value
+
+
 def make_contraction(node: int, left: Value, right: Value, over: Sequence[Atom]) -> Value:
     """Return the sum over loops of left * right."""
     shared = [atom for atom in over if atom in left.atoms and atom in right.atoms]
@@ -213,4 +251,8 @@ def make_contraction(node: int, left: Value, right: Value, over: Sequence[Atom])
         right = make_reduction(node, "add", right, sums) if sums else right
         copies = math.prod(atom.size for atom in lone if atom not in left.atoms | right.atoms)
         left = make_binary(node, "multiply", left, Number(node, float(copies)))
-    return Contract(node, ((left, right),), (tuple(shared),))
+    left, right, factors = pull_factors(left, right, shared)
+    found: Value = Contract(node, ((left, right),), (tuple(shared),))
+    for factor in factors:
+        found = make_binary(node, "multiply", found, factor)
+    return found

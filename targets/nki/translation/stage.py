@@ -18,7 +18,7 @@ from targets.nki.translation.demand import StoredNeededError
 from targets.nki.translation.hbm import Run
 from targets.nki.translation.layout import PARTITIONS, Nest, blocker, is_scattered
 from targets.nki.translation.text import Lines, NameTable, product_text, slice_text, sum_text
-from targets.nki.translation.values import Array, Buffer, Load, Number, Reduce, Scan, Value
+from targets.nki.translation.values import Array, Buffer, Contract, Load, Number, Reduce, Scan, Value
 from targets.nki.translation.windows import Window
 
 Box = Mapping[Atom, tuple[str, str | int]]
@@ -62,6 +62,7 @@ class Tile:
     """Loops of the tile of which only one element is meant; they are no free loops of the value."""
     windows: tuple[tuple[Atom, int, int], ...] = ()
     """Free loops that walk a part of the tile's dimension: the first place and the step."""
+    in_psum: bool = False
 
     def at(self, loop: Atom, place: int) -> Tile:
         """Return the elements at one place of a free loop."""
@@ -75,6 +76,8 @@ class Rows:
     count: str | int
     chunk: str | None
     start: str
+    first: int = 0
+    """The first partition of the tile."""
 
 
 @dataclass
@@ -86,6 +89,9 @@ class StageContext:
     tables: KnownTables
     makers: Mapping[type[Value], Maker]
     transpose: Maker
+    make_bank: BankMaker
+    readers: Mapping[Value, Sequence[Value]]
+    """The operations that use each value."""
     uses: Counter[Value]
     sums: Mapping[Value, Reduce]
     windows: Mapping[Value, Window]
@@ -94,6 +100,9 @@ class StageContext:
     """float32 per partition of the largest operand of a product that is loaded as a whole."""
     loads: dict[tuple[Buffer, Access], Load] = field(default_factory=dict)
     tiles: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
+    banks: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
+    """Products that are read where the tensor engine left them."""
+    used_banks: int = 0
     levels: list[Lines] = field(default_factory=list)
     used_bytes: int = 0
     numbers: dict[float, Number] = field(default_factory=dict)
@@ -117,6 +126,15 @@ class StageContext:
         if key not in self.tiles:
             self.tiles[key] = self._make(value, partition)
         return self.tiles[key]
+
+    def operand(self, value: Value, partition: Atom | None) -> Tile:
+        """Return a tile that VectorE or ScalarE may read: a product need not leave PSUM for that."""
+        key = value, partition
+        if isinstance(value, Contract) and not {key} & (self.tiles.keys() | self.banks.keys()):
+            bank = None if blocker(value, partition) else self.make_bank(self, value, partition)
+            if bank is not None:
+                self.banks[key] = bank
+        return self.tiles.get(key) or self.banks.get(key) or self.tile(value, partition)
 
     def _make(self, value: Value, partition: Atom | None) -> Tile:
         window = self.windows.get(value)
@@ -250,16 +268,18 @@ class StageContext:
         free: Sequence[Atom],
         lines: Lines,
         dtype: str = "float32",
+        *,
+        in_psum: bool = False,
     ) -> Tile:
-        """Declare a tile in SBUF."""
+        """Declare a tile, in SBUF if nothing else is said."""
         name, chunks = self.names.new(stem), self.nest.chunks(partition)
         height = self.height(partition)
         sizes = [height, *([chunks] if chunks > 1 else []), *(self.nest.width(atom) for atom in free)]
         sizes += [1] if not free else []
-        self.used_bytes += 4 * prod(sizes[1:])
-        shape = ", ".join(map(str, sizes))
-        lines.add(f"{name} = nl.ndarray(({shape}), dtype=nl.{dtype}, buffer=nl.sbuf)")
-        return Tile(name, partition, tuple(free), chunks)
+        self.used_bytes += 0 if in_psum else 4 * prod(sizes[1:])
+        shape, memory = ", ".join(map(str, sizes)), "psum" if in_psum else "sbuf"
+        lines.add(f"{name} = nl.ndarray(({shape}), dtype=nl.{dtype}, buffer=nl.{memory})")
+        return Tile(name, partition, tuple(free), chunks, in_psum=in_psum)
 
     def height(self, partition: Atom | None) -> int:
         """How many partitions a tile has."""
@@ -318,7 +338,8 @@ class StageContext:
         """
         boxes, fixed = boxes or {}, {**(fixed or {}), **{atom: str(at) for atom, at in tile.places}}
         height = self.height(tile.partition)
-        texts = [":" if str(rows.count) == str(height) else f"0:{rows.count}"]
+        whole = str(rows.count) == str(height)
+        texts = [":" if whole else f"{rows.first}:{sum_text(rows.count, rows.first)}"]
         texts += [rows.chunk or "0"] if tile.chunks > 1 else []
         texts += [self._place_text(tile, atom, boxes, fixed) for atom in tile.free]
         texts += [":"] if not tile.free else []
@@ -377,6 +398,8 @@ class StageContext:
 
 Maker = Callable[[StageContext, Value, Atom | None, tuple[Atom, ...]], Tile]
 """Makes a tile of a value, with a loop on the partitions and the free loops inside."""
+BankMaker = Callable[[StageContext, Value, Atom | None], Tile | None]
+"""Makes a product that stays in PSUM, or refuses."""
 
 
 TABLE_READER = """def read_table(text, values, shape):

@@ -18,6 +18,7 @@ from targets.base import UntranslatableError
 from targets.nki.translation.kernel import RESERVED, KernelWriter, Signature
 from targets.nki.translation.kernel_layout import KernelLayout
 from targets.nki.translation.simplify import ACTIVATIONS, NoInstructionError
+from targets.nki.translation.totals import split_totals
 from targets.nki.translation.values import Buffer
 
 _GIVEN = frozenset({"input", "constant", "unknown"})
@@ -51,7 +52,7 @@ def write_variants(
         found = {writer.write(): layout.name}
     except NoInstructionError as error:
         raise UntranslatableError(_explain_missing(error, expression, signature)) from error
-    for other in layout.neighbours(writer.choices, has_variance=writer.has_variance, is_first=near is None):
+    for other in layout.neighbours(writer.choices, is_first=near is None):
         try:
             found.setdefault(KernelWriter(expression, signature, other).write(), other.name)
         except UntranslatableError:
@@ -135,12 +136,13 @@ def _needed(expression: ArrayExpression) -> Iterator[ExpressionNode]:
 def _load(spec: ProblemSpec, size: str, formula: bytes) -> ArrayExpression:
     dims = spec.dims(size)
     try:
-        return load_expression(formula, [item.resolve_shape(dims) for item in spec.inputs])
+        found = load_expression(formula, [item.resolve_shape(dims) for item in spec.inputs])
     except UnfollowedError as error:
         rest = "" if error.part is None else _explain_part(error.part, _signature(spec, size))
         raise UntranslatableError(f"{error}{rest}") from None
     except InvalidExpressionError as error:
         raise UntranslatableError(str(error)) from None
+    return split_totals(found)
 
 
 def _signature(spec: ProblemSpec, size: str) -> Signature:

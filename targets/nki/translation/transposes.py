@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
@@ -18,22 +19,81 @@ def make_transposed(
     context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
 ) -> Tile:
     """A value made with another loop on the partitions, and transposed by the tensor engine."""
-    source_loop = _other_partition(context, value, partition)
+    source_loop = other_partition(context, value, partition)
     data = context.tile(value, source_loop)
     lines = context.lines(value)
     tile = context.new_tile("transposed", partition, free, lines)
-    others = [atom for atom in free if atom != source_loop]
+    _write_transposes(context, data, tile, source_loop, lines)
+    return tile
+
+
+def make_stacked_transpose(
+    context: StageContext,
+    value: Value,
+    both: Atom,
+    free: tuple[Atom, ...],
+    *,
+    source: Atom,
+    pair: tuple[Atom, Atom, Atom],
+) -> Tile:
+    """A transposed tile whose partitions hold two steps of a loop.
+
+    `pair` has that loop, the one over pairs of its steps, and the one inside.
+    """
+    data, lines = context.tile(value, source), context.lines(value)
+    tile = context.new_tile("stacked", both, free, lines)
+    _write_transposes(context, data, tile, source, lines, pair)
+    return tile
+
+
+def _write_transposes(  # noqa: PLR0917  two tiles, and how one lies in the other
+    context: StageContext,
+    data: Tile,
+    tile: Tile,
+    source: Atom,
+    lines: Lines,
+    pair: tuple[Atom, Atom, Atom] | None = None,
+) -> None:
+    """Fill a tile with blocks of another one that lies across it."""
+    partition = tile.partition
+    others = [atom for atom in tile.free if atom != source]
+    inside = _loops_in_bank(context, others, partition, source)
     with ExitStack() as stack:
-        fixed = {atom: enter_loop(context, stack, lines, atom) for atom in others}
-        turn = _Transpose(context, lines, data, tile, source_loop, fixed)
+        around = [atom for atom in others if atom not in inside]
+        fixed = {atom: enter_loop(context, stack, lines, atom) for atom in around}
+        turn = _Transpose(context, lines, data, tile, source, inside, fixed, pair)
         nest = context.nest
-        if nest.chunks(source_loop) > 1:
+        if nest.chunks(source) > 1:
             turn.write_source_chunks()
-        elif partition is None or nest.chunks(partition) == 1 or nest.is_ragged(partition):
+        elif partition is None or nest.chunks(partition) == 1:
             turn.write_blocks()
         else:
             turn.write_target_chunks(partition)
-    return tile
+
+
+def _side(count: int) -> int:
+    """How many blocks lie in a bank: as many as fit, if all banks then have as many."""
+    return max((side for side in range(1, BANK // PARTITIONS + 1) if count % side == 0), default=1)
+
+
+def _loops_in_bank(
+    context: StageContext, others: Sequence[Atom], partition: Atom | None, source: Atom
+) -> tuple[Atom, ...]:
+    """The innermost of the other free loops whose blocks lie in one bank together."""
+    nest = context.nest
+    if nest.chunks(source) > 1:
+        width = min(source.size, _side(nest.chunks(source)) * PARTITIONS)
+    elif nest.chunks(partition) > 1:
+        width = PARTITIONS
+    else:
+        width = context.height(source)
+    found: list[Atom] = []
+    for atom in reversed(others):
+        width *= nest.width(atom)
+        if width > BANK:
+            break
+        found.insert(0, atom)
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -45,26 +105,32 @@ class _Transpose:
     data: Tile
     tile: Tile
     source: Atom
+    inside: tuple[Atom, ...]
+    """Free loops whose blocks share a bank."""
     fixed: dict[Atom, str]
+    pair: tuple[Atom, Atom, Atom] | None = None
+    """Of a stacked tile: the loop of which it has two steps, the loop over pairs, and the one inside."""
 
     def write_blocks(self) -> None:
-        """Each block in a bank of its own; the source has one chunk of partitions."""
-        context, width = self.context, self.context.height(self.source)
+        """Each block in a bank; source and result have one chunk of partitions each."""
+        context = self.context
         with (
             context.rows(self.lines, self.tile.partition) as rows,
             context.rows(self.lines, self.source) as own,
         ):
-            bank = self._declare(width)
-            inside = filled(bank, [rows.count, own.count], [context.height(self.tile.partition), width])
-            self._turn(inside, rows, own)
-            self._copy_out(rows, own, inside)
+            bank = self._declare(context.height(self.source))
+            self._turn(bank, rows, own, self._columns(own))
+            self._copy_out(rows, own, self._filled(bank, [rows.count], own, context.height(self.source)))
 
     def write_source_chunks(self) -> None:
         """Chunks of the source's partitions side by side: they follow each other in a row of the result."""
         context, lines, source = self.context, self.lines, self.source
-        side = self._side(source)
+        side = _side(context.nest.chunks(source))
         whole = min(source.size, side * PARTITIONS)
-        with context.rows(lines, self.tile.partition) as rows, self._part(source, side) as part:
+        with (
+            context.rows(lines, self.tile.partition) as rows,
+            self._part(context.nest.chunks(source) // side) as part,
+        ):
             start = product_text(part, whole)
             width: str | int = whole
             if source.size % whole:
@@ -73,41 +139,44 @@ class _Transpose:
             bank = self._declare(whole)
             place = context.names.new("i_side")
             with lines.loop(place, side):
-                chunk = sum_text(product_text(part, side), place)
-                own = self._chunk(source, chunk)
+                own = self._chunk(source, sum_text(product_text(part, side), place))
                 columns = f"{place} * {PARTITIONS} : {sum_text(f'{place} * {PARTITIONS}', own.count)}"
-                height = context.height(self.tile.partition)
-                height_text = ":" if str(rows.count) == str(height) else f"0:{rows.count}"
-                self._turn(f"{bank}[{height_text}, {columns}]", rows, own)
-            inside = filled(bank, [rows.count, width], [context.height(self.tile.partition), whole])
-            self._copy_out(rows, Rows(width, None, start), inside)
+                self._turn(bank, rows, own, columns)
+            several = Rows(width, None, start)
+            self._copy_out(rows, several, self._filled(bank, [rows.count], several, whole))
 
     def write_target_chunks(self, target: Atom) -> None:
         """Chunks of the result's partitions side by side; the source has one chunk of partitions."""
         context, lines = self.context, self.lines
-        side, width = self._side(target), context.height(self.source)
-        with context.rows(lines, self.source) as own, self._part(target, side) as part:
-            bank = self._declare(side, width)
-            place = context.names.new("i_side")
-            columns = ":" if str(own.count) == str(width) else f"0:{own.count}"
-            with lines.loop(place, side):
-                rows = self._chunk(target, sum_text(product_text(part, side), place))
-                self._turn(f"{bank}[:, {place}, {columns}]", rows, own)
-            first = product_text(part, side)
-            several = Rows(PARTITIONS, f"{first} : {sum_text(first, side)}", "0")
-            self._copy_out(
-                several, own, filled(bank, [PARTITIONS, side, own.count], [PARTITIONS, side, width])
-            )
+        full, rest = divmod(target.size, PARTITIONS)
+        width = context.height(self.source)
+        side = min(full, BANK // PARTITIONS // prod(context.nest.width(atom) for atom in self.inside) or 1)
+        with context.rows(lines, self.source) as own:
+            with self._part(full // side) as part:
+                self._turn_chunks(product_text(part, side), side, own)
+            if full % side:
+                self._turn_chunks(str(full - full % side), full % side, own)
+            if rest:
+                bank, rows = self._declare(width), Rows(rest, str(full), str(full * PARTITIONS))
+                self._turn(bank, rows, own, self._columns(own))
+                self._copy_out(rows, own, self._filled(bank, [rest], own, width))
 
-    def _side(self, loop: Atom) -> int:
-        """How many blocks lie in a bank: as many as fit, if all banks then have as many."""
-        chunks = self.context.nest.chunks(loop)
-        return max(side for side in range(1, BANK // PARTITIONS + 1) if chunks % side == 0)
+    def _turn_chunks(self, first: str, side: int, own: Rows) -> None:
+        """Some chunks of the result's partitions side by side in a bank."""
+        context, lines, width = self.context, self.lines, self.context.height(self.source)
+        bank = self._declare(side, width)
+        place = context.names.new("i_side")
+        with lines.loop(place, side):
+            chunk = sum_text(int(first) if first.isdigit() else first, place)
+            rows = Rows(PARTITIONS, chunk, product_text(chunk, PARTITIONS))
+            self._turn(bank, rows, own, self._columns(own), place)
+        end = sum_text(int(first) if first.isdigit() else first, side)
+        several = Rows(PARTITIONS, f"{first} : {end}", "0")
+        self._copy_out(several, own, self._filled(bank, [PARTITIONS, side], own, width, side))
 
     @contextmanager
-    def _part(self, loop: Atom, side: int) -> Iterator[str]:
+    def _part(self, count: int) -> Iterator[str]:
         """Go through the banks; the variable, or "0" for a single one."""
-        count = self.context.nest.chunks(loop) // side
         if count == 1:
             yield "0"
             return
@@ -123,28 +192,65 @@ class _Transpose:
         self.lines.add(f"{count} = min({PARTITIONS}, {loop.size} - {start})")
         return Rows(count, chunk, start)
 
+    @property
+    def _order(self) -> tuple[Atom, ...]:
+        """The loops of a bank, in the order of the result."""
+        return tuple(atom for atom in self.tile.free if atom in self.inside or atom == self.source)
+
+    def _sizes(self, width: int) -> list[int]:
+        return [width if atom == self.source else self.context.nest.width(atom) for atom in self._order]
+
     def _declare(self, *sizes: int) -> str:
-        name = self.context.names.new("turned")
-        shape = ", ".join(map(str, (self.context.height(self.tile.partition), *sizes)))
-        self.lines.add(f"{name} = nl.ndarray(({shape}), dtype=nl.float32, buffer=nl.psum)")
+        """Declare a bank whose last size is that of the source's partitions."""
+        name, *side = self.context.names.new("turned"), *sizes[:-1]
+        shape = (self.context.height(self.tile.partition), *side, *self._sizes(sizes[-1]))
+        self.lines.add(
+            f"{name} = nl.ndarray(({', '.join(map(str, shape))}), dtype=nl.float32, buffer=nl.psum)"
+        )
         return name
 
-    def _turn(self, target: str, rows: Rows, own: Rows) -> None:
-        partition = self.tile.partition
-        box = {partition: (inner_start(self.context, partition, rows), rows.count)} if partition else {}
-        free = (partition,) if partition in self.data.free else ()
-        moved = self.context.view(self.data, own, free, box, self.fixed)
-        self.lines.add(f"nisa.nc_transpose(dst={target}, data={moved})")
+    def _columns(self, own: Rows) -> str:
+        return ":" if str(own.count) == str(self.context.height(self.source)) else f"0:{own.count}"
+
+    def _turn(self, bank: str, rows: Rows, own: Rows, columns: str, side: str | None = None) -> None:
+        """Transpose a block for each step of the loops that share the bank."""
+        context, partition = self.context, self.tile.partition
+        box: dict[Atom, tuple[str, str | int]] = {}
+        if partition is not None:
+            box = {partition: (inner_start(context, partition, rows), rows.count)}
+        free: tuple[Atom, ...] = (partition,) if partition in self.data.free else ()
+        with ExitStack() as stack:
+            places = {atom: enter_loop(context, stack, self.lines, atom) for atom in self.inside}
+            fixed = {**self.fixed, **places}
+            if self.pair is not None:
+                loop, outer, inner = self.pair
+                free, box = (loop, inner), {loop: (product_text(fixed.get(outer, "0"), 2), 2)}
+            moved = context.view(self.data, own, free, box, fixed)
+            height = ":" if str(rows.count) == str(context.height(partition)) else f"0:{rows.count}"
+            texts = [height, *([side] if side else [])]
+            texts += [columns if atom == self.source else places[atom] for atom in self._order]
+            target = bank if all(text == ":" for text in texts) else f"{bank}[{', '.join(texts)}]"
+            self.lines.add(f"nisa.nc_transpose(dst={target}, data={moved})")
+
+    def _filled(
+        self, bank: str, counts: Sequence[str | int], own: Rows, width: int, side: int | None = None
+    ) -> str:
+        """The part of a bank that transposes have filled."""
+        sizes = [self.context.height(self.tile.partition), *([side] if side else []), *self._sizes(width)]
+        inner = [own.count if atom == self.source else self._inner_count(atom) for atom in self._order]
+        return filled(bank, [*counts, *inner], sizes)
+
+    def _inner_count(self, atom: Atom) -> str | int:
+        return self.context.row_count() if atom == self.context.nest.row else atom.size
 
     def _copy_out(self, rows: Rows, own: Rows, bank: str) -> None:
         at = {self.source: (inner_start(self.context, self.source, own), own.count)}
-        result = self.context.view(self.tile, rows, (self.source,), at, self.fixed)
-        add_copy(
-            self.context, self.lines, result, bank, self.context.width(self.tile.partition, (self.source,))
-        )
+        result = self.context.view(self.tile, rows, self._order, at, self.fixed)
+        width = self.context.width(self.tile.partition, self._order)
+        add_copy(self.context, self.lines, result, bank, width)
 
 
-def _other_partition(context: StageContext, value: Value, partition: Atom | None) -> Atom:
+def other_partition(context: StageContext, value: Value, partition: Atom | None) -> Atom:
     """The loop that is best on the partitions before a transpose."""
     row = context.nest.row
     fits = [

@@ -1,0 +1,102 @@
+"""Operations of a loop nest that are put in the place of others which give the same and cost more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from targets.nki.translation.merge import ValueChange
+from targets.nki.translation.stage import Store
+from targets.nki.translation.values import Binary, Moment, Moments, Number, Reduce, Value
+
+
+def use_moments(stores: Sequence[Store]) -> list[Store] | None:
+    """Return the stores with means and variances in the place of sums; None if there is no variance."""
+    found: dict[Value, Value] = {}
+    for item in {item for store in stores for item in store.value.walk()}:
+        found |= _match_variance(item)
+    if not found:
+        return None
+    change = _Substitution(found)
+    return [change.store(store) for store in stores]
+
+
+def _match_variance(item: Value) -> dict[Value, Value]:
+    """The mean and the variance, if an operation is the average of squares of what is left of the mean."""
+    match item:
+        case Binary(
+            function="multiply",
+            left=Reduce(function="add", value=Binary(function="multiply") as square, over=over),
+            right=Number() as factor,
+        ) if square.left is square.right:
+            pass
+        case _:
+            return {}
+    match square.left:
+        case Binary(
+            function="subtract",
+            left=data,
+            right=Binary(
+                function="multiply", left=Reduce(function="add") as total, right=Number() as share
+            ) as mean,
+        ) if total.value is data and set(total.over) == set(over):
+            pass
+        case _:
+            return {}
+    count = prod(atom.size for atom in over)
+    if abs(share.number * count - 1.0) > 1e-12 or set(over) != data.atoms & set(over):
+        return {}
+    moments = Moments(item.node, data, over)
+    variance: Value = Moment(item.node, moments, 1)
+    if abs(factor.number * count - 1.0) > 1e-12:
+        variance = Binary(item.node, "multiply", variance, Number(item.node, factor.number * count))
+    return {mean: Moment(mean.node, moments, 0), item: variance}
+
+
+def scale_behind_maxima(stores: Sequence[Store]) -> list[Store]:
+    """Return the stores with c * (x - max x) for c * x - max(c * x), c > 0.
+
+    An exponential multiplies by a number on the way, so the elements themselves need no scaling.
+    """
+    items = {item for store in stores for item in store.value.walk()}
+    found: dict[Value, Value] = {}
+    for largest in items:
+        if isinstance(largest, Reduce) and largest.function == "maximum":
+            found |= dict(_scale_differences(largest, items, {store.value for store in stores}))
+    if not found:
+        return list(stores)
+    change = _Substitution(found)
+    return [change.store(store) for store in stores]
+
+
+def _scale_differences(
+    largest: Reduce, items: set[Value], results: set[Value]
+) -> Iterator[tuple[Value, Value]]:
+    scaled = largest.value
+    users = [item for item in items if largest in item.operands]
+    if not isinstance(scaled, Binary) or scaled.function != "multiply" or largest in results:
+        return
+    if not isinstance(scaled.right, Number) or scaled.right.number <= 0:
+        return
+    are_differences = all(
+        isinstance(user, Binary) and user.function == "subtract" and user.left is scaled for user in users
+    )
+    if not are_differences:
+        return
+    plain = Reduce(largest.node, "maximum", scaled.left, largest.over)
+    for user in users:
+        difference = Binary(user.node, "subtract", scaled.left, plain)
+        yield user, Binary(user.node, "multiply", difference, scaled.right)
+
+
+class _Substitution(ValueChange):
+    """Puts values in the place of others."""
+
+    def __init__(self, found: Mapping[Value, Value]) -> None:
+        super().__init__(frozenset())
+        self._done.update(found)
+        self._replaced = frozenset(found)
+
+    def is_changed(self, value: Value) -> bool:
+        """Whether a value is to be replaced, or uses one that is."""
+        return any(item in self._replaced for item in value.walk())

@@ -1,0 +1,57 @@
+"""Reductions to a single number, in two steps: each row by itself, and then the rows' results.
+
+A loop nest without loops of its own has one tile for everything that it reads. So what a number is reduced
+from goes through HBM first, with rows on the partitions, unless it is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from remote.judge.identity.expression import ArrayExpression, ExpressionNode
+
+_SHORT = 1 << 14
+"""Elements up to which a number is reduced at once."""
+
+
+def split_totals(expression: ArrayExpression) -> ArrayExpression:
+    """Return an expression in which each reduction of a long array to one number goes row by row first."""
+    numbers: list[int] = []
+    nodes: list[ExpressionNode] = []
+    for node in expression.nodes:
+        own = replace(node, args=tuple(numbers[at] for at in node.args))
+        if _is_long_total(nodes, own):
+            name, *axes = own.params
+            source = nodes[own.args[0]].shape
+            last = max(axis for axis in axes if source[axis] > 1)
+            shape = tuple(1 if axis == last else size for axis, size in enumerate(source))
+            nodes.append(ExpressionNode("reduce", own.args, (name, last), shape))
+            rest = tuple(axis for axis in axes if axis != last)
+            own = replace(own, args=(len(nodes) - 1,), params=(name, *rest))
+        numbers.append(len(nodes))
+        nodes.append(own)
+    outputs = [numbers[at] for at in expression.outputs]
+    return replace(expression, nodes=nodes, outputs=outputs)
+
+
+def _is_long_total(nodes: Sequence[ExpressionNode], node: ExpressionNode) -> bool:
+    """Whether a node reduces a long array of several axes to one number."""
+    if node.kind != "reduce" or prod(node.shape) != 1:
+        return False
+    source = nodes[node.args[0]].shape
+    return prod(source) > _SHORT and sum(source[axis] > 1 for axis in node.params[1:]) > 1
+
+
+def find_row_results(expression: ArrayExpression) -> list[int]:
+    """The operations whose results numbers are reduced from, if these are made of something longer."""
+    nodes, found = expression.nodes, list[int]()
+    longest: list[int] = []
+    for node in nodes:
+        longest.append(max([prod(node.shape), *(longest[at] for at in node.args)]))
+        if node.kind == "reduce" and prod(node.shape) == 1:
+            (source,) = node.args
+            if prod(nodes[source].shape) > 1 and longest[source] > max(_SHORT, prod(nodes[source].shape)):
+                found.append(source)
+    return found
