@@ -9,13 +9,14 @@ from typing import Any, Literal
 class DType:
     """A data type by its NKI name; `itemsize` in bytes. `bool_` is an unsigned integer of 0 and 1.
 
-    It equals its name and the types of that name of NumPy, ml_dtypes and torch. It is not a dataclass, so
-    `dataclasses.asdict` of an object that holds one does not take it apart.
+    An element of a `packed` type holds `PACKED_ELEMENTS` numbers. A type equals its name and the types of
+    that name of NumPy, ml_dtypes and torch. It is not a dataclass, so `dataclasses.asdict` of an object that
+    holds one does not take it apart.
     """
 
     __slots__ = ("itemsize", "kind", "name")
 
-    def __init__(self, name: str, itemsize: int, kind: Literal["float", "int", "uint"]) -> None:
+    def __init__(self, name: str, itemsize: int, kind: Literal["float", "int", "uint", "packed"]) -> None:
         self.name = name
         self.itemsize = itemsize
         self.kind = kind
@@ -53,6 +54,10 @@ def _numpy_dtype(name: str) -> Any:
     if name == "tfloat32":
         # Only the metadata distinguishes it from float32, and comparisons of types ignore metadata.
         return np.dtype(np.float32, metadata={"fraction_bits": 10})
+    if name in PACKED_DTYPES:
+        # Its one field distinguishes it from other types of its size; ml_dtypes gives a 4-bit number a byte.
+        element = "u1" if name.startswith("float4") else getattr(ml_dtypes, PACKED_DTYPES[name])
+        return np.dtype([(name, element, (DTYPES[name].itemsize // np.dtype(element).itemsize,))])
     return np.dtype(getattr(np, name, None) or getattr(ml_dtypes, name))
 
 
@@ -61,11 +66,24 @@ def nki_dtype_name(dtype: object) -> str:
     if isinstance(dtype, DType):
         return dtype.name
     found = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
+    fields = getattr(dtype, "names", None)
+    if isinstance(fields, tuple) and len(fields) == 1 and fields[0] in PACKED_DTYPES:
+        return str(fields[0])
     if not isinstance(found, str):
         found = dtype.__name__ if isinstance(dtype, type) else str(dtype)
     plain = found.removeprefix("torch.")
     return "bool_" if plain == "bool" else plain
 
+
+PACKED_ELEMENTS = 4
+"""Numbers in one element of a packed type: the first one in the lowest bits."""
+
+PACKED_DTYPES = {
+    "float8_e4m3fn_x4": "float8_e4m3fn",
+    "float8_e5m2_x4": "float8_e5m2",
+    "float4_e2m1fn_x4": "float4_e2m1fn",
+}
+"""The types that operands of MX products have, and the type of the numbers in each."""
 
 _ALL_DTYPES = (
     DType("tfloat32", 4, "float"),
@@ -83,10 +101,17 @@ _ALL_DTYPES = (
     DType("uint16", 2, "uint"),
     DType("uint8", 1, "uint"),
     DType("bool_", 1, "uint"),
+    DType("float8_e4m3fn_x4", 4, "packed"),
+    DType("float8_e5m2_x4", 4, "packed"),
+    DType("float4_e2m1fn_x4", 2, "packed"),
+    DType("float8_e8m0fnu", 1, "float"),
 )
 
 DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in _ALL_DTYPES}
 
-# Documented for NeuronCore-v4 and later only: packs of four elements that share a scale, and the scale.
-MX_DTYPES = frozenset({"float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"})
-TRN3_DTYPES = frozenset({"float8_e8m0fnu"}) | MX_DTYPES
+MX_DTYPES = frozenset(PACKED_DTYPES)
+TRN3_DTYPES = MX_DTYPES | {"float8_e8m0fnu"}
+"""Types of NeuronCore-v4 and later only. Nothing casts to or from them; scales and MX operands have them."""
+
+V4 = 4
+"""The generation of NeuronCores that these types begin with."""

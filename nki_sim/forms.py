@@ -17,6 +17,8 @@ from nki_sim.dtypes import DTYPES
 HBM_BUFFERS = frozenset({"hbm", "private_hbm", "shared_hbm"})
 BUFFERS = HBM_BUFFERS | {"sbuf", "psum", "register"}
 DIALECTS = ("nki", "neuronxcc")
+PRODUCTS = frozenset({"nc_matmul", "nc_matmul_mx"})
+"""The instructions that multiply matrices and add them up in PSUM."""
 
 MAX_NAME = 500
 """Characters in the name of a tensor or kernel."""

@@ -18,9 +18,11 @@ ARITHMETIC = (
     | LOGICAL
     | COMPARE
 )
-ALU = ARITHMETIC | BITWISE
+# VectorE has these from NeuronCore-v4 on; two of them are activations of every generation.
+V4_ALU = frozenset({"abs_max", "abs_min", "relu", "square"})
+ALU = ARITHMETIC | BITWISE | V4_ALU
 # Take one operand; the other one is ignored.
-ALU_UNARY = frozenset({"abs", "rsqrt", "reciprocal", "logical_not", "invert"})
+ALU_UNARY = frozenset({"abs", "rsqrt", "reciprocal", "logical_not", "invert", "relu", "square"})
 # Integer functions of GpSimd and the sequencers.
 INTEGER_ALU = COMPARE | {"add", "subtract", "multiply", "maximum", "minimum"}
 REGISTER_ALU = INTEGER_ALU
@@ -46,6 +48,8 @@ FUNCTION_TABLES: dict[str, str] = {
 }  # fmt: skip
 
 ACTIVATIONS = frozenset(FUNCTION_TABLES)
+# `activate2` also has the function with a parameter.
+ACTIVATIONS2 = ACTIVATIONS | {"prelu"}
 
 # Largest magnitudes for which ScalarE's polynomials are valid. The documents promise nothing beyond them.
 VALID_RANGES: dict[str, tuple[float, float]] = {
@@ -57,15 +61,10 @@ VALID_RANGES: dict[str, tuple[float, float]] = {
     "arctan": (0.0, 1.5707963705062866),
 }
 
-# Documented for NeuronCore-v4 and later only.
-TRN3 = frozenset({"abs_max", "abs_min", "prelu"})
-
-# Activations that VectorE also has from NeuronCore-v4 on.
-TRN3_ALU = frozenset({"square", "relu"})
 # Functions of the language that no instruction takes, because the hardware does not divide.
 LANGUAGE_ALONE = frozenset({"divide", "mod", "fmod"})
 
-FUNCTIONS = ALU | REDUCE | ACTIVATIONS
+FUNCTIONS = ALU | REDUCE | ACTIVATIONS2
 
 # Other spellings of the language for the same function.
 ALIASES = {"max": "maximum", "min": "minimum", "sum": "add", "mul": "multiply", "prod": "multiply"}

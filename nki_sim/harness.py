@@ -25,11 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from nki_sim.dtypes import PACKED_ELEMENTS
 from nki_sim.errors import InputError
 from nki_sim.flow.slices import ElementBox
 from nki_sim.forms import ArraySpec
 from nki_sim.frontend.modules import create_module, register_module
 from nki_sim.semantics.arrays import NUMPY, Array
+from nki_sim.semantics.mx import pack_numbers
 
 ENTRIES = ("kernel", "optimized_kernel")
 
@@ -193,6 +195,8 @@ def _draw_array(spec: ArraySpec, rng: np.random.Generator) -> Array:
     dtype = NUMPY[spec.dtype]
     if dtype.kind in "iub":
         return rng.integers(0, 2 if dtype.kind == "b" else 8, spec.shape).astype(dtype)
+    if dtype.names:
+        return pack_numbers(rng.standard_normal((*spec.shape, PACKED_ELEMENTS)), dtype)
     return rng.standard_normal(spec.shape).astype(dtype)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from nki_sim import dtypes, targets
 from nki_sim.forms import Form
-from nki_sim.operators import OPERATORS, UNSUPPORTED
+from nki_sim.operators import OPERATORS
 from nki_sim.operators.model import Argument, Operator
 
 _INTERNAL_NAMES = frozenset({"Kernel", "LegacyKernel", "Function", "Allocation", "Decorated", "alu"})
@@ -26,7 +26,7 @@ def describe_support() -> dict[str, Any]:
         "supported": {
             name: _describe_instruction(op) for name, op in sorted(OPERATORS.items()) if not op.internal
         },
-        "unsupported": sorted(UNSUPPORTED),
+        "unsupported": list_refused(),
         "namespaces": list_namespaces(),
     }
 
@@ -46,7 +46,7 @@ def format_support(found: dict[str, Any]) -> Iterator[str]:
 
 def _describe_instruction(operator: Operator) -> dict[str, Any]:
     return {
-        "engines": list(operator.engines),
+        "engines": [*operator.engines, *operator.v4_engines],
         "targets": [name for name in targets.names() if not _is_refused(operator, name)],
         "arguments": [_format_argument(item) for item in operator.signature],
         "doc": operator.doc,
@@ -68,6 +68,13 @@ def _is_refused(operator: Operator, target: str) -> bool:
 
 def _format_argument(item: Argument) -> str:
     return item.name if item.required else f"{item.name}={item.default}"
+
+
+def list_refused() -> list[str]:
+    """Return the functions that the documents describe and that are refused by name, with their modules."""
+    from nki_sim.frontend.modules import COLLECTIVES
+
+    return [*(f"nki.collectives.{name}" for name in sorted(COLLECTIVES)), "nki.language.dynamic_range"]
 
 
 def list_namespaces() -> dict[str, list[str]]:

@@ -1,9 +1,10 @@
 """The engines' random number generator: xorwow (Marsaglia, Xorshift RNGs, 2003), one state per lane.
 
-The documents name xorwow with six words per lane for GpSimd. They do not specify VectorE's generator before
-NeuronCore-v4; this module uses the same one. They do not document how one seed becomes the states of 128
-lanes either; this module runs splitmix64 over the lanes. Free of NumPy, because the tracer needs the first
-state.
+The documents name xorwow with six words per lane for GpSimd, and four such states per lane for VectorE
+from NeuronCore-v4 on. They do not specify VectorE's generator before that; this module uses the same one.
+They do not document how one seed becomes the states of 128 lanes either; this module runs splitmix64 over
+the lanes. Nor do they say which state gives which number; here four states take turns. Free of NumPy, because
+the tracer needs the first state.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ import struct
 
 WORDS = 6
 LANES = 128
+VECTOR_STATES = 4
+"""States of a lane of VectorE from NeuronCore-v4 on."""
 STEP = 362437
 
 _MASK = (1 << 64) - 1
 
 
-def seed_state(seed: int) -> list[int]:
-    """Return the state after seeding: for each lane five shift words and a counter, as unsigned 32-bit
-    numbers.
+def seed_state(seed: int, states: int = 1) -> list[int]:
+    """Return the states after seeding: for each state of a lane five shift words and a counter, as unsigned
+    32-bit numbers.
     """
     words: list[int] = []
     for lane in range(LANES):
-        for part in range(WORDS // 2):
+        for part in range(states * WORDS // 2):
             mixed = _splitmix((seed & 0xFFFFFFFF) << 32 | lane << 8 | part)
             words += [mixed & 0xFFFFFFFF, mixed >> 32]
     return words

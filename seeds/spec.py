@@ -136,7 +136,8 @@ class ProblemSpec(FrozenModel):
 
     `rel_l2` is the tolerance: ||out - reference|| / ||reference|| must be below it. `shape_generic` says that
     a kernel that is correct at size `reduced` is built the same way at `full`. Other problems need only one
-    size, which may be either.
+    size, which may be either. `mx` says that kernels may quantise operands of products to MX, which changes
+    numbers; otherwise that is low precision.
     """
 
     name: IdentifierName
@@ -144,6 +145,7 @@ class ProblemSpec(FrozenModel):
     rel_l2: float = Field(gt=0, lt=1, strict=True)
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63, strict=True)], ...] = Field(min_length=1, max_length=64)
     shape_generic: StrictBool
+    mx: StrictBool = False
     sizes: dict[IdentifierName, dict[IdentifierName, Dimension]]
     inputs: tuple[InputSpec, ...] = Field(min_length=1, max_length=32)
     scalars: tuple[ScalarSpec, ...] = Field(default=(), max_length=32)
@@ -184,6 +186,7 @@ class ProblemSpec(FrozenModel):
             other_flops=evaluate_expression(self.work.other_flops, dims),
             activation_elements=evaluate_expression(self.work.activation_elements, dims),
             elementwise_elements=evaluate_expression(self.work.elementwise_elements, dims),
+            mx=self.mx,
         )
 
     def _products_dtype(self) -> str:

@@ -39,6 +39,8 @@ def variables(target: str, paths: Sequence[Path], events: Path, hollow: frozense
         "NKI_SIM_FORCE": "1",
         "NKI_SIMULATOR": "1",
         "NEURON_PLATFORM_TARGET_OVERRIDE": target,
+        # Public code is mostly of releases before 0.7, and loops over registers.
+        "NKI_COMPILER_FRONTEND": "custom",
         observer.VARIABLE: str(events),
         missing.VARIABLE: ",".join(sorted(hollow)),
     }

@@ -15,7 +15,7 @@ import numpy as np
 from nki_sim.checks.undefined import deciding_roles, spread_undefined
 from nki_sim.dtypes import DTYPES
 from nki_sim.flow.regions import make_element_marks, pattern_in_bytes
-from nki_sim.forms import Operand, merge_dims
+from nki_sim.forms import PRODUCTS, Operand, merge_dims
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import LOOP_MARKS, Bools, Program
 from nki_sim.timing.memory import tensor_lifetimes
@@ -294,7 +294,7 @@ class _PsumAccumulation:
         forms = [form for form in program.forms for _ in form.operands]
         self._program = program
         self._moved = [item.index_step > 0 for item in program.operands]
-        self._matmul = [form.op == "nc_matmul" for form in forms]
+        self._matmul = [form.op in PRODUCTS for form in forms]
         self._adds = [bool(form.param("accumulate")) for form in forms]
         cells = program.cells
         adding = np.array(self._adds, dtype=bool)[cells.operand] & cells.writes

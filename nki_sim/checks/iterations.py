@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_sim.checks.conflicts import READ, UPDATE, WRITE, AccessConflict, PartyAccesses, find_conflicts
 from nki_sim.checks.violations import Violation
-from nki_sim.forms import Form
+from nki_sim.forms import PRODUCTS, Form
 from nki_sim.program.ir import Bools, Ints, Iterations, Program
 
 _COMMUTATIVE = frozenset(
@@ -91,12 +91,12 @@ def _access_kinds(program: Program) -> Ints:
     kinds = np.where(cells.writes & ~cells.reads, WRITE, READ)
     for number, form in enumerate(program.forms):
         pairs = _update_inputs(form)
-        if not pairs and form.op != "nc_matmul":
+        if not pairs and form.op not in PRODUCTS:
             continue
         first = program.cells.first[:-1][program.form_ids == number]
         roles = [item.role for item in form.operands]
         goal = first + roles.index("dst")
-        if form.op == "nc_matmul":
+        if form.op in PRODUCTS:
             kinds[goal] = UPDATE if form.param("accumulate") else WRITE
         for role in pairs:
             source = first + roles.index(role)

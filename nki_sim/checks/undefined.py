@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nki_sim.forms import Form, Operand, index_role
+from nki_sim.forms import PRODUCTS, Form, Operand, index_role
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Bools
 from nki_sim.semantics.matrix import MULTIPLYING_TARGET
@@ -83,7 +83,7 @@ def _spread_product(form: Form, item: Operand, places: Bools, out: Operand) -> B
     if item.role == "dst":
         return places
     columns = places.any(axis=0, keepdims=True)
-    along = columns.T if item.role == "stationary" else columns
+    along = columns.T if item.role.startswith("stationary") else columns
     return np.broadcast_to(along, (out.partitions, out.free))
 
 
@@ -91,8 +91,8 @@ _SPREADS: dict[str, SpreadRule] = {
     **dict.fromkeys(
         (
             "tensor_tensor", "tensor_scalar", "scalar_tensor_tensor", "activation", "activation_reduce",
-            "tensor_scalar_reduce", "reciprocal", "tensor_copy", "dma_copy", "dma_compute",
-            "tensor_copy_predicated", "affine_select", "select_reduce", "dropout", "sendrecv",
+            "activate2", "exponential", "tensor_scalar_reduce", "reciprocal", "tensor_copy", "dma_copy",
+            "dma_compute", "tensor_copy_predicated", "affine_select", "select_reduce", "dropout", "sendrecv",
         ),
         _spread_same_place,
     ),
@@ -106,5 +106,5 @@ _SPREADS: dict[str, SpreadRule] = {
     ),
     "nc_transpose": _spread_transposed,
     "dma_transpose": _spread_transposed,
-    "nc_matmul": _spread_product,
+    **dict.fromkeys(PRODUCTS, _spread_product),
 }  # fmt: skip

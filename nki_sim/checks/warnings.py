@@ -14,7 +14,7 @@ import numpy as np
 from nki_sim.checks.program import find_overflows
 from nki_sim.checks.violations import Violation
 from nki_sim.compiler.tile_values import rename_program
-from nki_sim.forms import Form
+from nki_sim.forms import PRODUCTS, Form
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 
@@ -38,6 +38,15 @@ def emit_warning(found: Violation, filename: str) -> None:
     warnings.warn_explicit(text, KernelWarning, filename, found.line)
 
 
+def bracketed_launch(kernel: str, cores: int, line: int) -> Violation:
+    """The warning about a launch in brackets, which NKI 0.7 deprecates."""
+    return Violation(
+        "launch_brackets", f"{kernel}[{cores}] names the cores of a launch, which is deprecated", "",
+        "no brackets", f"[{cores}]", line,
+        f"call {kernel}(...) with NEURON_LOGICAL_NC_CONFIG={cores} in the environment",
+    )  # fmt: skip
+
+
 def _overwritten_fills(program: Program) -> Iterator[Violation]:
     """PSUM tiles that a memset fills before products: the first product overwrites what it wrote."""
     cells = program.cells
@@ -51,7 +60,7 @@ def _overwritten_fills(program: Program) -> Iterator[Violation]:
             continue
         if kinds[number] == "memset":
             filled[tensor] = number
-        elif kinds[number] == "nc_matmul" and tensor in filled:
+        elif kinds[number] in PRODUCTS and tensor in filled:
             site, first = int(program.tensor_sites[tensor]), filled.pop(tensor)
             if site not in seen:
                 seen.add(site)

@@ -17,7 +17,7 @@ from nki_sim.errors import InputError, LimitError
 from nki_sim.flow.graph import DataFlow, has_distinct_elements, trace_data_flow, uncertain_writes
 from nki_sim.flow.regions import make_element_marks
 from nki_sim.flow.slices import ElementBox
-from nki_sim.forms import Form, Operand
+from nki_sim.forms import PRODUCTS, Form, Operand
 from nki_sim.program.ir import Bools, Ints, Program
 
 MAX_WORK = 1 << 28
@@ -223,7 +223,7 @@ def _reach_product(form: Form, out: Operand, places: Ints, item: Operand) -> Int
     row, column = np.divmod(places, out.free)
     if item.role == "dst":
         return places
-    chosen = np.unique(row if item.role == "stationary" else column)
+    chosen = np.unique(row if item.role.startswith("stationary") else column)
     places = np.arange(item.partitions)[:, None] * item.free + chosen
     return places.reshape(-1)
 
@@ -232,9 +232,9 @@ _REACH_RULES: dict[str, Reach] = {
     **dict.fromkeys(
         (
             "tensor_tensor", "tensor_scalar", "scalar_tensor_tensor", "activation", "activation_reduce",
-            "tensor_scalar_reduce", "reciprocal", "tensor_copy", "dma_copy", "tensor_copy_predicated",
-            "affine_select", "select_reduce", "register_move", "register_load", "register_store",
-            "register_alu",
+            "activate2", "exponential", "tensor_scalar_reduce", "reciprocal", "tensor_copy", "dma_copy",
+            "tensor_copy_predicated", "affine_select", "select_reduce", "register_move",
+            "register_load", "register_store", "register_alu",
         ),
         _reach_same_place,
     ),
@@ -247,7 +247,7 @@ _REACH_RULES: dict[str, Reach] = {
     ),
     "nc_transpose": _reach_transposed,
     "dma_transpose": _reach_transposed,
-    "nc_matmul": _reach_product,
+    **dict.fromkeys(PRODUCTS, _reach_product),
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from nki_sim.flow import regions
 from nki_sim.flow.graph import needed_instructions, trace_data_flow
-from nki_sim.forms import Form, Operand
+from nki_sim.forms import PRODUCTS, Form, Operand
 from nki_sim.functions import BITWISE
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Program
@@ -28,7 +28,8 @@ MAX_REGIONS = 1 << 14
 SIGNIFICANT_BITS = {
     "float32": 24, "tfloat32": 11, "float16": 11, "bfloat16": 8, "float8_e4m3": 4, "float8_e4m3fn": 4,
     "float8_e5m2": 3, "int64": 63, "int32": 31, "uint32": 32, "int16": 15, "uint16": 16, "int8": 7,
-    "uint8": 8, "bool_": 1,
+    "uint8": 8, "bool_": 1, "float8_e4m3fn_x4": 4, "float8_e5m2_x4": 3, "float4_e2m1fn_x4": 2,
+    "float8_e8m0fnu": 1,
 }  # fmt: skip
 """Significant bits of each data type."""
 
@@ -36,7 +37,6 @@ _NAMES = sorted(SIGNIFICANT_BITS, key=lambda name: (SIGNIFICANT_BITS[name], name
 _RANK = {name: rank for rank, name in enumerate(_NAMES)}
 
 _MOVES = frozenset({"dma_copy", "tensor_copy", "dma_transpose", "nc_transpose", "sendrecv"})
-_PRODUCTS = frozenset({"nc_matmul"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def list_operand_precisions(program: Program) -> list[OperandPrecision]:
 def _computed_dtype(form: Form, item: Operand) -> str:
     """Moves within one type and products keep the type; bitwise operators use integers, the rest float32."""
     same = len({other.dtype for other in form.operands}) == 1
-    if (form.op in _MOVES and same) or (form.op in _PRODUCTS and item.role != "dst") or form.engine == "sync":
+    if (form.op in _MOVES and same) or (form.op in PRODUCTS and item.role != "dst") or form.engine == "sync":
         return item.dtype
     ops = {value for name, value in form.params if name.startswith(("op", "reduce_op"))}
     return item.dtype if ops and ops <= BITWISE else "float32"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from nki_sim.dtypes import DType
 from nki_sim.frontend.compile_options import KernelConfig
-from nki_sim.frontend.context import current_recorder, is_tracing
+from nki_sim.frontend.context import current_recorder, current_target, is_tracing
 from nki_sim.frontend.namespace import Namespace
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
@@ -47,6 +47,7 @@ class Kernel:
         self.function = function
         self.grid = grid
         self.config = config
+        self.bracketed = False
         self.__name__ = getattr(function, "__name__", "kernel")
 
     @property
@@ -92,6 +93,12 @@ class Kernel:
                 f"{self.__name__}[{grid}]",
                 "a logical core has one or two: kernel[1], kernel[2]",
             )
+        made = self.launched_on(cores)
+        made.bracketed = True
+        return made
+
+    def launched_on(self, cores: int) -> Kernel:
+        """Return the kernel with a launch of that many cores."""
         return type(self)(self.function, (cores,), self.config)
 
     def programs(self) -> Iterator[ProgramInstance]:
@@ -133,11 +140,44 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return made if grid is None else made[tuple(grid) if isinstance(grid, list) else grid]
 
 
+LOGICAL_CORE = "NEURON_LOGICAL_NC_CONFIG"
+"""The environment variable with the number of cores in a logical core."""
+
+_PAIRED = 3
+"""The generation of NeuronCores that two of a logical core begin with."""
+
+
+def configure_launch(kernel: Kernel) -> Kernel:
+    """Return the kernel as NEURON_LOGICAL_NC_CONFIG launches it; without that variable it stays as it is.
+
+    A graph is compiled for one number of cores: a kernel that names another one in brackets is refused.
+    """
+    value = os.environ.get(LOGICAL_CORE)
+    if value is None or kernel.dialect != "nki":
+        return kernel
+    if value not in {"1", "2"}:
+        fail("lnc", f"{LOGICAL_CORE} is {value!r}", "a logical core has 1 core or 2")
+    cores, target = int(value), current_target()
+    if cores > 1 and target.generation < _PAIRED:
+        fail(
+            "lnc", f"{LOGICAL_CORE} is {value}, {target.name} has one core in a logical core (NCC_EARG001)",
+            "set it to 1",
+        )  # fmt: skip
+    if kernel.grid and kernel.grid != (cores,):
+        fail(
+            "lnc_mismatch", f"NKI kernel '{kernel.__name__}' is configured with LNC={kernel.grid[0]}, but "
+            f"neuronx-cc is using LNC={cores} (NCC_EVRF066)",
+            f"leave the brackets out: {LOGICAL_CORE} says how many cores there are",
+        )  # fmt: skip
+    return kernel if kernel.grid or cores == 1 else kernel.launched_on(cores)
+
+
 def simulate(kernel: Any) -> Callable[..., Any]:
     """Return the kernel as a function of NumPy arrays or torch tensors that runs on the CPU.
 
-    The target is NEURON_PLATFORM_TARGET_OVERRIDE, by default trn2. Arrays that the kernel writes are changed
-    in place. The call raises KernelError if the kernel breaks a rule.
+    The target is NEURON_PLATFORM_TARGET_OVERRIDE, by default trn2; the cores of a launch are those of
+    NEURON_LOGICAL_NC_CONFIG, by default 1. Arrays that the kernel writes are changed in place. The call
+    raises KernelError if the kernel breaks a rule.
     """
     from nki_sim.frontend.simulate import run
 
@@ -149,7 +189,7 @@ def simulate_kernel_call(
 ) -> Any:
     """Run a kernel on arrays, as `nki.simulator.simulate_kernel` does; `_lnc` is the number of cores."""
     kernel = jit(func)
-    return simulate(kernel if _lnc is None else kernel[_lnc])(*args, **(kwargs or {}))
+    return simulate(kernel if _lnc is None else kernel.launched_on(_lnc))(*args, **(kwargs or {}))
 
 
 _OLDER = ("baremetal", "benchmark", "profile", "simulate_kernel")

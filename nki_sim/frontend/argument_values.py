@@ -8,7 +8,7 @@ from typing import Any
 
 from nki_sim.forms import ParamValue
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, FUNCTIONS, REDUCE, REGISTER_ALU, TRN3, TRN3_ALU
+from nki_sim.functions import ACTIVATIONS, ACTIVATIONS2, ALIASES, ALU, FUNCTIONS, REDUCE, REGISTER_ALU
 from nki_sim.operators import Argument, Operator
 
 
@@ -27,6 +27,11 @@ class LanguageFunction:
         """Compute on tiles and return a new one, if the language documents the function."""
         from nki_sim.frontend.lowering import FUNCTIONS as COMPUTE
 
+        if self.name == "divide":
+            fail(
+                "op", "nl.divide(...): no engine divides, and the build for trn2 refuses it",
+                "multiply by nl.reciprocal(...) of the divisor",
+            )  # fmt: skip
         compute = COMPUTE.get(self.name)
         if compute is None:
             known = self.name in FUNCTIONS or self.name in ALIASES
@@ -127,6 +132,7 @@ def split_list_argument(operator: Operator, name: str, roles: list[str], value: 
 
 def _validate_choice(what: str, value: Any, argument: Argument) -> ParamValue:
     name = getattr(value, "name", value)
+    name = ALIASES.get(str(name), name)
     if name not in argument.choices:
         fail("argument_value", f"{what} cannot be {value!r}", f"one of {', '.join(argument.choices)}")
     return str(name)
@@ -158,8 +164,6 @@ def _function_validator(allowed: frozenset[str]) -> Callable[[str, Any], ParamVa
     def check(what: str, value: Any) -> ParamValue:
         name = getattr(value, "name", None)
         name = ALIASES.get(str(name), name)
-        if name in TRN3 or (name in TRN3_ALU and name not in allowed):
-            fail("generation", f"{what}: nl.{name} is for NeuronCore-v4 (trn3), not for trn1 or trn2")
         if name not in allowed:
             fail("op", f"{what} cannot be {value!r}", f"one of {', '.join(sorted(allowed))}")
         return str(name)
@@ -215,6 +219,7 @@ _KINDS: dict[str, Callable[[str, Any], ParamValue | None]] = {
     "bool": _validate_bool,
     "alu": _function_validator(ALU),
     "activation": _function_validator(ACTIVATIONS),
+    "activation2": _function_validator(ACTIVATIONS2),
     "reduce": _function_validator(REDUCE),
     "register_alu": _function_validator(REGISTER_ALU),
     "axes": _validate_axes,

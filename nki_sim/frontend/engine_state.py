@@ -12,7 +12,8 @@ from typing import Any
 from nki_sim.forms import Site
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.operators import Argument, Operator
-from nki_sim.operators.state import LAYOUTS, StateLayout
+from nki_sim.operators.state import StateLayout, state_layout
+from nki_sim.targets import Target
 from nki_sim.xorwow import LANES
 
 DeclareState = Callable[[Site, bytes | None], Tensor]
@@ -21,8 +22,9 @@ DeclareState = Callable[[Site, bytes | None], Tensor]
 class EngineStates:
     """The memory of all engines; `declare` makes a tensor of a site with its initial contents."""
 
-    def __init__(self, declare: DeclareState) -> None:
+    def __init__(self, declare: DeclareState, target: Target) -> None:
         self._declare = declare
+        self._target = target
         self._found: dict[tuple[str, str, int], Tensor] = {}
 
     def state_view(
@@ -35,7 +37,7 @@ class EngineStates:
         state = self._found.get((argument.name, engine, core))
         if state is None:
             _refuse_idle(operator, given)
-            layout = LAYOUTS[argument.name]
+            layout = state_layout(argument.name, engine, self._target.generation)
             state = self._declare(_state_site(argument, layout, engine, line=line), layout.initial)
             self._found[argument.name, engine, core] = state
         return state if argument.all_lanes else _lane_rows(operator, state, given)

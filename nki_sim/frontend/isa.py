@@ -17,7 +17,8 @@ from nki_sim.frontend.argument_values import (
     reduce_cmd,
 )
 from nki_sim.frontend.context import current_recorder, current_target
-from nki_sim.frontend.namespace import TRN3, Namespace
+from nki_sim.frontend.mx import prepare_product, prepare_quantisation
+from nki_sim.frontend.namespace import Namespace
 from nki_sim.frontend.psum import begin_accumulation, infer_accumulate
 from nki_sim.frontend.registers import (
     NkiScalar,
@@ -32,7 +33,7 @@ from nki_sim.frontend.registers import (
 from nki_sim.frontend.sync import core_barrier, sendrecv
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.functions import LANGUAGE_ALONE
-from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
+from nki_sim.operators import OPERATORS, Operator
 
 __all__ = [
     "NkiInstruction", "NkiScalar", "VirtualRegister", "core_barrier", "dge_mode", "dma_engine", "engine",
@@ -70,7 +71,8 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 def _prepare_memset(given: dict[str, Any]) -> None:
     """A constant must be of its tile's kind: a float does not become an integer, even if it is whole."""
     dst, value = given.get("dst"), given.get("value")
-    if isinstance(dst, Tensor) and isinstance(value, float) and DTYPES[dst.storage.dtype].kind != "float":
+    kind = DTYPES[dst.storage.dtype].kind if isinstance(dst, Tensor) else "float"
+    if isinstance(dst, Tensor) and isinstance(value, float) and kind in {"int", "uint"}:
         fail(
             "memset_value", f"nisa.memset: value={value!r} is a float, {dst.name} is {dst.storage.dtype}",
             "give an integer, or declare the tile with a float type",
@@ -92,6 +94,8 @@ def _refuse_language_operators(given: dict[str, Any]) -> None:
 # Defaults that depend on other arguments, and values that only programs may hold.
 _ARGUMENT_CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "nc_matmul": infer_accumulate,
+    "nc_matmul_mx": prepare_product,
+    "quantize_mx": prepare_quantisation,
     "memset": _prepare_memset,
     **dict.fromkeys(
         ("tensor_tensor", "tensor_scalar", "scalar_tensor_tensor", "tensor_scalar_reduce",
@@ -210,7 +214,7 @@ globals().update(_INSTRUCTIONS)
 _namespace = Namespace(
     "nisa",
     (*_INSTRUCTIONS, *__all__),
-    dict.fromkeys(UNSUPPORTED, TRN3),
+    {},
     meant=dict.fromkeys(("load", "store", "dma_load", "dma_store"), "dma_copy"),
 )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
-from nki_sim.dtypes import DTYPES, TRN3_DTYPES, DType
-from nki_sim.frontend import context
+from nki_sim.dtypes import DTYPES, DType
+from nki_sim.frontend import context, loops
 from nki_sim.frontend.argument_values import LanguageFunction
 from nki_sim.frontend.declare import (
     empty_like,
@@ -29,7 +30,6 @@ from nki_sim.frontend.grids import (
 )
 from nki_sim.frontend.loops import (
     affine_range,
-    dynamic_range,
     fori_loop,
     no_reorder,
     sequential_range,
@@ -44,12 +44,12 @@ from nki_sim.frontend.storage import MemoryRegion, fail
 from nki_sim.frontend.tensor import DynamicSlice, Tensor
 from nki_sim.frontend.tile_size import tile_size
 from nki_sim.frontend.types import NKIObject
-from nki_sim.functions import ALIASES, FUNCTIONS, TRN3
+from nki_sim.functions import ALIASES, FUNCTIONS
 
 __all__ = [
     "DType", "MemoryRegion", "NKIObject", "NkiBlockGrid", "NkiGrid", "NkiTensor", "NkiTileGrid",
     "affine_range", "alloc_blocks", "alloc_tiles", "blocks", "broadcast_to", "device_print", "ds",
-    "dynamic_range", "empty_like", "expand_dims", "fori_loop", "full", "is_hbm", "is_on_chip", "is_psum",
+    "empty_like", "expand_dims", "fori_loop", "full", "is_hbm", "is_on_chip", "is_psum",
     "is_sbuf", "ndarray", "no_reorder", "num_programs", "ones", "program_id", "program_ndim",
     "sequential_range", "shared_constant", "shared_identity_matrix", "static_range", "tile_size", "tiles",
     "while_loop", "zeros", "zeros_like",
@@ -113,7 +113,7 @@ def is_hbm(buffer: Any) -> bool:
 
 
 # Documented values that nothing here takes; the instructions that get them report it.
-_VALUES = TRN3 | TRN3_DTYPES | {"bypass", "uint64"}
+_VALUES = {"bypass", "uint64"}
 _FUNCTIONS = {
     name: LanguageFunction(name)
     for name in sorted(FUNCTIONS | ALIASES.keys() | COMPUTE.keys() | _VALUES)
@@ -122,12 +122,17 @@ _FUNCTIONS = {
 globals().update(_FUNCTIONS)
 globals().update(DTYPES)
 
+FRONT_END = "NKI_COMPILER_FRONTEND"
+"""The environment variable that keeps the front end of releases before 0.7, where it is `custom`."""
+
 _namespace = Namespace(
     "nl",
     (*_FUNCTIONS, *DTYPES, *MemoryRegion, *__all__),
-    {},
+    {"dynamic_range": f"NKI 0.7 removed it: use nl.fori_loop, or set {FRONT_END}=custom while you migrate"},
 )
 
 
 def __getattr__(name: str) -> Any:
+    if name == "dynamic_range" and os.environ.get(FRONT_END) == "custom":
+        return loops.dynamic_range
     return _namespace.refuse_name(name)

@@ -49,7 +49,7 @@ def _call_body(body: Callable[[Any], Any], variable: Any) -> None:
 
 
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Any]:
-    """The loop of releases before `fori_loop`: `for i in nl.dynamic_range(register)`.
+    """The loop of releases before 0.7: `for i in nl.dynamic_range(register)`.
 
     With bounds known while tracing it is `range`. Otherwise the body is traced once. Leaving it with `break`
     or `return` is refused when the kernel ends, because the loop is then not closed.

@@ -26,7 +26,7 @@ from nki_sim.frontend.storage import fail
 _CONSTANTS = (dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd)
 
 # Names that the documents list for these modules.
-_COLLECTIVES = (
+COLLECTIVES = (
     "ReplicaGroup", "all_gather", "all_gather_v", "all_gather_v_prepare", "all_gather_v_trigger",
     "all_reduce", "all_to_all", "all_to_all_v", "all_to_all_v_prepare", "all_to_all_v_trigger",
     "collective_permute", "collective_permute_implicit",
@@ -95,7 +95,7 @@ def _build_modules() -> dict[str, ModuleType]:
         "nki.isa.constants": build_constants("nki.isa.constants"),
         "nki.dtype": _build_data_types(),
         "nki.typing": types,
-        "nki.collectives": _RefusedModule("nki.collectives", collectives, _COLLECTIVES),
+        "nki.collectives": _RefusedModule("nki.collectives", collectives, COLLECTIVES),
         "nki.compiler": _RefusedModule("nki.compiler", compiler, _DIRECTIVES),
         "nki.simulator": _build_simulator(),
     }

@@ -6,7 +6,7 @@ import sys
 from array import array
 from typing import Any
 
-from nki_sim.dtypes import DTYPES, TRN3_DTYPES, nki_dtype_name
+from nki_sim.dtypes import DTYPES, TRN3_DTYPES, V4, nki_dtype_name
 from nki_sim.errors import escape_surrogates
 from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Operand, Site, index_role
 from nki_sim.frontend.argument_values import LanguageFunction
@@ -58,7 +58,8 @@ def validate_shape(shape: Any) -> tuple[int, ...]:
 
 
 def check_site(site: Site, target: Target) -> None:
-    """Refuse declarations in unknown memories, and tiles that do not fit any memory on chip."""
+    """Refuse unknown memories, types that the target lacks, and tiles that do not fit any memory on chip."""
+    check_dtype(site.dtype, target)
     if site.buffer not in BUFFERS:
         fail(
             "unsupported_memory",
@@ -78,6 +79,12 @@ def check_site(site: Site, target: Target) -> None:
             f"number of partitions {site.shape[0]} of {site.name} exceeds the limit of "
             f"{target.partitions}", "tile the first dimension by 128",
         )  # fmt: skip
+
+
+def check_dtype(name: str, target: Target) -> None:
+    """Refuse a data type that the target lacks."""
+    if name in TRN3_DTYPES and target.generation < V4:
+        fail("dtype", f"nl.{name} is for NeuronCore-v4 (trn3), not for {target.name}")
 
 
 def validate_name(name: Any) -> str:
@@ -101,8 +108,6 @@ def validate_address(address: Any, name: str, buffer: str) -> tuple[int, int]:
 def dtype_name(dtype: Any) -> str:
     """Return the name of a data type of `nl`, NumPy, ml_dtypes or torch, or given as text."""
     name = nki_dtype_name(dtype)
-    if name in TRN3_DTYPES:
-        fail("dtype", f"nl.{name} is for NeuronCore-v4 (trn3), not for trn1 or trn2")
     if name not in DTYPES:
         fail("dtype", f"{dtype!r} is not a supported data type", f"one of {', '.join(DTYPES)}")
     return name

@@ -26,6 +26,7 @@ from nki_sim.frontend.operands import (
     PLAIN,
     as_signature_key,
     build_operands,
+    check_dtype,
     check_site,
     dtype_name,
     normalise_axes,
@@ -100,7 +101,7 @@ class Recorder(IterationTracker):
         self._constants: dict[int, bytes] = {}
         # Code positions and their lines; keeping the code object keeps its id unique.
         self._lines: dict[tuple[int, int], tuple[CodeType, int]] = {}
-        self._states = EngineStates(self._declare_state)
+        self._states = EngineStates(self._declare_state, target)
 
     # -- tensors ---------------------------------------------------------------------------------
 
@@ -157,6 +158,7 @@ class Recorder(IterationTracker):
     def declare_argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
         """Declare a kernel argument in HBM; all programs of a launch share the arguments."""
         site = Site(validate_name(name), validate_shape(shape), dtype_name(dtype), "hbm", 0)
+        check_dtype(site.dtype, self.target)
         return self._arguments.next_tensor(site, self._new_argument)
 
     def _new_argument(self, site: Site) -> Tensor:
@@ -352,12 +354,9 @@ class Recorder(IterationTracker):
         name = getattr(engine, "name", engine)
         if _is_engine_open(engine) or operator.engines == ("dma",):
             return operator.default_engine(params, operands)
-        if name not in operator.engines:
-            fail(
-                "engine",
-                f"nisa.{operator.name} does not run on {name}",
-                f"one of {', '.join(operator.engines)}",
-            )
+        allowed = operator.engines_of(self.target)
+        if name not in allowed:
+            fail("engine", f"nisa.{operator.name} does not run on {name}", f"one of {', '.join(allowed)}")
         return str(name)
 
     # -- the result ------------------------------------------------------------------------------

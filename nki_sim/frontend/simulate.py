@@ -12,7 +12,7 @@ from nki_sim.checks import program as checks
 from nki_sim.checks import warnings
 from nki_sim.checks.violations import raise_violations
 from nki_sim.forms import ArraySpec
-from nki_sim.frontend.api import Kernel
+from nki_sim.frontend.api import Kernel, configure_launch
 from nki_sim.frontend.bind import map_tensors
 from nki_sim.frontend.context import platform_target
 from nki_sim.frontend.entry import TracedKernel, trace_function
@@ -60,12 +60,20 @@ def trace_and_check(
         KernelError: for the first broken rule.
     """
     target = platform_target()
-    traced = trace_function(kernel, args, kwargs, target=target)
+    filename, line = _code_place(kernel)
+    if kernel.dialect == "nki" and kernel.bracketed:
+        warnings.emit_warning(warnings.bracketed_launch(kernel.__name__, kernel.grid[0], line), filename)
+    traced = trace_function(configure_launch(kernel), args, kwargs, target=target)
     program = Program.from_bytes(traced.program)
     raise_violations(checks.check(program, targets.load(target), partial_outputs=True))
     for warning in warnings.find_warnings(program, targets.load(target)):
-        warnings.emit_warning(warning, kernel.code.co_filename if kernel.code else "kernel.py")
+        warnings.emit_warning(warning, filename)
     return traced, program
+
+
+def _code_place(kernel: Kernel) -> tuple[str, int]:
+    """The file and line of a kernel's Python."""
+    return (kernel.code.co_filename, kernel.code.co_firstlineno) if kernel.code else ("kernel.py", 0)
 
 
 def predict_latency_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:

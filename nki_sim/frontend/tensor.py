@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from operator import index as to_int
 from typing import Any, NoReturn, Self
 
-from nki_sim.dtypes import DTYPES, nki_dtype_name
+from nki_sim.dtypes import DTYPES, TRN3_DTYPES, V4, nki_dtype_name
 from nki_sim.forms import Dims, reach_below
-from nki_sim.frontend.context import current_recorder, read_values
+from nki_sim.frontend.context import current_recorder, current_target, read_values
 from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major_dims
 from nki_sim.frontend.views import Lookup, View
 from nki_sim.operators import OPERATORS
@@ -307,6 +307,8 @@ class Tensor(View):
         name = nki_dtype_name(dtype)
         if name not in DTYPES:
             fail("dtype", f"{dtype!r} is not a supported data type", f"one of {', '.join(DTYPES)}")
+        if name in TRN3_DTYPES and current_target().generation < V4:
+            fail("dtype", f"nl.{name} is for NeuronCore-v4 (trn3), not for {current_target().name}")
         return self.storage if name == self.storage.dtype else self.storage.cast_to(name)
 
     def view(self, dtype: Any) -> Self:

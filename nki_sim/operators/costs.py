@@ -197,6 +197,22 @@ def scalar_tensor_tensor(form: Form, target: Target) -> Cost:
     return elementwise(form, target, factor=1.0 if fast or target.generation >= _V3 else 2.0)
 
 
+def quantize_mx(form: Form, target: Target) -> Cost:
+    """N / 4: four elements of each partition in a cycle."""
+    return elementwise(form, target, factor=1 / max(1, target.quantize_speed))
+
+
+def exponential(form: Form, target: Target) -> Cost:
+    """N / 4: four times what ScalarE does, and the read of the accumulator."""
+    extra = target.reduce_extra_cycles if form.operand("reduce_res") else 0
+    return elementwise(form, target, factor=1 / max(1, target.exponential_speed), extra=extra)
+
+
+def random(form: Form, target: Target) -> Cost:
+    """N / 4: four numbers of each lane in a cycle."""
+    return elementwise(form, target, factor=1 / max(1, target.random_speed))
+
+
 def scan(form: Form, target: Target) -> Cost:
     """2N; also for similar instructions without a figure: tensor_scalar_cumulative, select_reduce [I]."""
     return elementwise(form, target, factor=2.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nki_sim.dtypes import V4
 from nki_sim.forms import Operand, Params
 from nki_sim.functions import INTEGER_ALU
 from nki_sim.operators import costs
@@ -122,8 +123,43 @@ ENTRIES = (
             choice("reduce_cmd", "idle", "reset", "reduce", "reset_reduce", default="idle"), reduce_regs(),
         ),
         costs.activation,
-        (rules.same_shape, arguments.argument_pairs, arguments.activation_operands, fits_state),
-        "op(data * scale + bias), optionally with its sum",
+        (
+            arguments.activation_engine, rules.same_shape, arguments.argument_pairs,
+            arguments.activation_operands, fits_state,
+        ),
+        "op(data * scale + bias), optionally with its sum", v4_engines=("gpsimd",),
+    ),
+    Operator(
+        "activate2", ("scalar",),
+        (
+            out(), function("op", "activation2"), tensor("data"), scalar("imm0"), scalar("imm1"),
+            choice("op0", "multiply", "add", "subtract", "bypass", required=True),
+            choice("op1", "add", "subtract", "bypass", required=True),
+            scalar("relu_param", 0.0, required=False), flag("reverse0"), flag("reverse1"),
+            choice("reduce_op", "add", "maximum", "minimum", "abs_max", "abs_min"),
+            out("reduce_res", required=False),
+            choice("reduce_cmd", "idle", "reset", "reduce", "reset_reduce", default="idle"), reduce_regs(),
+        ),
+        costs.activation,
+        (
+            search.since_generation(V4), arguments.activation_engine, rules.same_shape,
+            arguments.activation_stages, arguments.argument_pairs, fits_state,
+        ),
+        "op((data op0 imm0) op1 imm1), optionally reduced", v4_engines=("gpsimd",),
+    ),
+    Operator(
+        "exponential", ("vector",),
+        (
+            out(), tensor("src"), scalar("max_value", 0.0, required=False), out("reduce_res", required=False),
+            choice("reduce_cmd", "idle", "reset_reduce", "reduce", "load_reduce", default="idle"),
+            scalar("reduce_init", required=False), reduce_regs(),
+        ),
+        costs.exponential,
+        (
+            search.since_generation(V4), rules.same_shape, arguments.argument_pairs,
+            search.max_rank("src", 4), search.max_rank("dst", 4), fits_state,
+        ),
+        "exp(src - max_value), optionally with its sum",
     ),
     Operator(
         "activation_reduce", ("scalar",),

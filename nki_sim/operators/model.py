@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from nki_sim.dtypes import V4
 from nki_sim.forms import HBM_BUFFERS, Form, Operand, Params, ParamValue
 from nki_sim.operators import costs
 from nki_sim.operators.rules import arguments
@@ -16,7 +17,7 @@ from nki_sim.targets import Target
 
 Kind = Literal[
     "out", "tensor", "tensor_or_float", "tensor_or_int", "float", "int", "bool", "alu", "activation",
-    "reduce", "register_alu", "axes", "ints", "pattern", "choice", "ones", "state",
+    "activation2", "reduce", "register_alu", "axes", "ints", "pattern", "choice", "ones", "state",
 ]  # fmt: skip
 
 Roles = Callable[[Form], frozenset[str]]
@@ -28,7 +29,7 @@ Effect = tuple[bool, bool]
 
 COMMON_RULES: tuple[Rule, ...] = (
     rules.on_chip_operands, rules.index_operands, rules.gpsimd_sees_no_psum, arguments.scalar_dtypes,
-    arguments.power_ops, arguments.wide_integers,
+    arguments.power_ops, arguments.wide_integers, arguments.newer_types, arguments.newer_functions,
 )  # fmt: skip
 
 ON_CHIP = frozenset({"sbuf", "psum"})
@@ -76,7 +77,7 @@ class Operator:
     `updates` are outputs whose old elements matter to the result, so they are read as well as written.
     `partial` are roles for which data or parameters choose the elements touched: not all input elements need
     to have been written, and the other output elements keep their values. `prefers` names the engine if the
-    first one cannot run the instruction.
+    first one cannot run it. `v4_engines` run it too from NeuronCore-v4 on, if a kernel asks for one.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Operator:
     updates: frozenset[str] = frozenset()
     partial: Roles = _NO_ROLES
     prefers: Prefers | None = None
+    v4_engines: tuple[str, ...] = ()
 
     @cached_property
     def arguments_by_name(self) -> dict[str, Argument]:
@@ -132,6 +134,10 @@ class Operator:
         """Roles that the instruction writes."""
         return frozenset(argument.name for argument in self.arguments if argument.kind == "out")
 
+    def engines_of(self, target: Target) -> tuple[str, ...]:
+        """The engines that run it on a target; the first one is the default."""
+        return (*self.engines, *self.v4_engines) if target.generation >= V4 else self.engines
+
     def default_engine(self, params: Params, operands: Sequence[Operand] = ()) -> str:
         """The engine if the kernel names none: the first engine, unless only another one can."""
         chosen = self.prefers(params, operands) if self.prefers is not None else None
@@ -140,12 +146,19 @@ class Operator:
     def find_breaches(self, form: Form, target: Target) -> list[Breach]:
         """Return every rule that a form of this operator breaks on a target; shape rules first."""
         found = [breach for rule in (*COMMON_RULES, *self.rules) for breach in rule(form, target)]
+        allowed = self.engines_of(target)
+        if form.engine not in allowed:
+            found.append(Breach(
+                "engine", f"{self.name} does not run on the {form.engine} engine of {target.name}", "dst",
+                "|".join(allowed), form.engine, "leave engine out",
+            ))  # fmt: skip
         written = [item for item in form.operands if item.role in self.outputs]
         for item in written:
             # DMA moves elements in any order, and each element must be added once.
             repeats = "dma" not in self.engines and not self.effect(form, item.role)[1]
             found += rules.written_once(item, repeats=repeats)
-        return found
+        # Whatever else is wrong with an instruction that the target lacks does not matter.
+        return sorted(found, key=lambda breach: breach.code != "generation")
 
 
 def out(name: str = "dst", buffers: frozenset[str] = ON_CHIP, *, required: bool = True) -> Argument:
@@ -164,8 +177,8 @@ def flag(name: str) -> Argument:
     return Argument(name, "bool", required=False, default=False)
 
 
-def choice(name: str, *choices: str, default: str | None = None) -> Argument:
-    return Argument(name, "choice", required=False, default=default, choices=choices)
+def choice(name: str, *choices: str, default: str | None = None, required: bool = False) -> Argument:
+    return Argument(name, "choice", required=required, default=default, choices=choices)
 
 
 def function(name: str, kind: Kind = "alu", *, required: bool = True) -> Argument:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nki_sim import xorwow
-from nki_sim.dtypes import DTYPES
+from nki_sim.dtypes import DTYPES, V4
 from nki_sim.forms import Form
 from nki_sim.operators import costs
 from nki_sim.operators.model import SBUF, Operator, out, scalar, tensor
+from nki_sim.operators.rules import search as rules_search
 from nki_sim.operators.rules import shapes as rules
 from nki_sim.operators.rules.shapes import Breach
-from nki_sim.operators.state import fits_state, rng_state
+from nki_sim.operators.state import fits_state, rng_state, state_layout
 from nki_sim.targets import Target
 
 _GPSIMD_GENERATION = 3
+_UNIFORM_DTYPES = (
+    "float8_e4m3", "float8_e5m2", "float16", "bfloat16", "float32", "tfloat32", "int8", "int16", "int32",
+    "uint8", "uint16", "uint32",
+)  # fmt: skip
 
 
 def gpsimd_generation(form: Form, target: Target) -> Iterator[Breach]:
@@ -73,14 +77,26 @@ def one_seed(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def state_words(form: Form, target: Target) -> Iterator[Breach]:
-    """The state of a lane is six uint32."""
-    del target
+    """The states of a lane: six uint32, or four times as many on VectorE."""
     item = form.operand("dst") or form["src_seeds"]
-    if (item.free, item.dtype) != (xorwow.WORDS, "uint32"):
+    words = state_layout("rng_state", form.engine, target.generation).width
+    if (item.free, item.dtype) != (words, "uint32"):
         found = f"{item.free} {item.dtype}"
         yield Breach(
-            "rng_state", f"{item.role} has {found} per partition, a state is {xorwow.WORDS} uint32",
-            item.role, f"{xorwow.WORDS} uint32", found, "declare the tile [P, 6] of nl.uint32",
+            "rng_state", f"{item.role} has {found} per partition, a lane of the {form.engine} engine "
+            f"has {words} uint32", item.role, f"{words} uint32", found,
+            f"declare the tile [P, {words}] of nl.uint32",
+        )  # fmt: skip
+
+
+def uniform_range(form: Form, target: Target) -> Iterator[Breach]:
+    """Numbers are drawn between two constants, the smaller one first."""
+    del target
+    least, most = form.param("min"), form.param("max")
+    if isinstance(least, float) and isinstance(most, float) and not least < most:
+        yield Breach(
+            "rng_range", f"min is {least} and max is {most}", "min", "min < max", f"{least}, {most}",
+            "give the smaller one as min",
         )  # fmt: skip
 
 
@@ -100,12 +116,23 @@ ENTRIES = (
         (one_seed, fits_state), "seed the generator of the vector engine",
     ),
     Operator(
+        "rand2", ("vector",),
+        (out(), scalar("min"), scalar("max"), rng_state(writes=True, reads=True)), costs.random,
+        (
+            rules_search.since_generation(V4), rules.same_shape,
+            rules_search.dtype_in("dst", *_UNIFORM_DTYPES), uniform_range, fits_state,
+        ),
+        "numbers spread evenly between min and max",
+    ),
+    Operator(
         "rand_set_state", ("gpsimd",),
         (tensor("src_seeds", SBUF), rng_state(writes=True, reads=False)), costs.elementwise,
         (gpsimd_generation, state_words, fits_state), "load the states of the generator",
+        v4_engines=("vector",),
     ),
     Operator(
-        "rand_get_state", ("gpsimd",), (out(buffers=SBUF), rng_state(writes=False, reads=True)),
+        "rand_get_state", ("gpsimd",), (out(), rng_state(writes=False, reads=True)),
         costs.elementwise, (gpsimd_generation, state_words, fits_state), "store the states of the generator",
+        v4_engines=("vector",),
     ),
 )  # fmt: skip

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from nki_sim import xorwow
+from nki_sim.dtypes import V4
 from nki_sim.forms import Form
 from nki_sim.operators.control import REGISTER
 from nki_sim.operators.model import Argument, Effect, Operator
@@ -27,10 +29,17 @@ class StateLayout:
     initial: bytes | None = None
 
 
-LAYOUTS = {
-    "reduce_regs": StateLayout(1, "float32"),
-    "rng_state": StateLayout(xorwow.WORDS, "uint32", xorwow.pack_words(xorwow.seed_state(0))),
-}
+_ROLES = frozenset({"reduce_regs", "rng_state"})
+
+
+@cache
+def state_layout(role: str, engine: str, generation: int) -> StateLayout:
+    """The memory of that name in an engine; from NeuronCore-v4 on VectorE has four generators in a lane."""
+    if role == "reduce_regs":
+        return StateLayout(1, "float32")
+    states = xorwow.VECTOR_STATES if engine == "vector" and generation >= V4 else 1
+    return StateLayout(states * xorwow.WORDS, "uint32", xorwow.pack_words(xorwow.seed_state(0, states)))
+
 
 _EFFECTS = {"idle": (False, True), "reduce": (True, True)}
 
@@ -61,11 +70,10 @@ def lacks_state(operator: Operator, form: Form) -> bool:
 
 def fits_state(form: Form, target: Target) -> Iterator[Breach]:
     """The engine memory has its full width and the lanes of the instruction."""
-    del target
     for item in form.operands:
-        layout = LAYOUTS.get(item.role)
-        if layout is None:
+        if item.role not in _ROLES:
             continue
+        layout = state_layout(item.role, form.engine, target.generation)
         found, wanted = (item.free, item.row, item.dtype), (layout.width, layout.width, layout.dtype)
         if found != wanted or item.partitions not in {LANES, *(tile.partitions for tile in form.tiles)}:
             yield Breach(

@@ -20,14 +20,20 @@ from nki_sim.forms import (
     Site,
     index_role,
 )
-from nki_sim.functions import ACTIVATIONS, ALU, REDUCE, REGISTER_ALU
+from nki_sim.functions import ACTIVATIONS, ACTIVATIONS2, ALU, REDUCE, REGISTER_ALU
 from nki_sim.operators import OPERATORS, Argument, Operator
 from nki_sim.operators.state import lacks_state
 
 MAX_SIZE = 1 << 40
 MAX_RANK = 32
 
-_FUNCTIONS = {"alu": ALU, "activation": ACTIVATIONS, "reduce": REDUCE, "register_alu": REGISTER_ALU}
+_FUNCTIONS = {
+    "alu": ALU,
+    "activation": ACTIVATIONS,
+    "activation2": ACTIVATIONS2,
+    "reduce": REDUCE,
+    "register_alu": REGISTER_ALU,
+}
 
 
 def decode_text_field(header: dict[str, Any], name: str) -> str:
@@ -55,7 +61,7 @@ def decode_form(item: Any) -> Form:
     operator = OPERATORS[_require_choice(name, OPERATORS, "operator")]
     form = Form(
         operator.name,
-        _require_choice(engine, operator.engines, "engine"),
+        _require_choice(engine, (*operator.engines, *operator.v4_engines), "engine"),
         tuple(_decode_operand(operator, entry) for entry in _require_list(operands, "operands")),
         _decode_params(operator, params),
         tuple(_decode_hint(entry) for entry in _require_list(hints, "hints")),

@@ -12,6 +12,7 @@ from nki_sim.semantics import (
     gather,
     matrix,
     move,
+    mx,
     random,
     search,
     select,
@@ -24,7 +25,7 @@ __all__ = ["SEMANTICS", "TOUCHED", "Semantics", "Touched"]
 
 SEMANTICS: dict[str, Semantics] = {
     name: function
-    for group in (move, matrix, elementwise, statistics, random, select, search, gather, control, sync)
+    for group in (move, matrix, mx, elementwise, statistics, random, select, search, gather, control, sync)
     for name, function in group.SEMANTICS.items()
 }
 

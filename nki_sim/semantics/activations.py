@@ -108,6 +108,11 @@ UNARY: dict[str, Callable[[Float], Float]] = {
 }
 
 
+def apply_parametric(x: Float, slope: Any) -> Float:
+    """`prelu`: x where it is positive, and `slope` times x elsewhere."""
+    return np.asarray(np.where(x > 0, x, x * slope), dtype=np.float32)
+
+
 def apply_activation(name: str, x: Float) -> Float:
     """Apply the function to every element; NaN beyond its documented range."""
     result = UNARY[name](x)

@@ -21,8 +21,15 @@ NUMPY: dict[str, np.dtype[Any]] = {name: dtype.dtype for name, dtype in DTYPES.i
 
 _INTEGER = {dtype: np.iinfo(dtype) for dtype in NUMPY.values() if dtype.kind in "iu"}
 
-# Reads of unwritten memory return this, so that they show in results.
-UNINITIALISED = {dtype: (4 if dtype.kind in "iub" else float("nan")) for dtype in NUMPY.values()}
+
+def _unwritten_element(dtype: np.dtype[Any]) -> Any:
+    """What reads of unwritten memory return, so that they show in results: NaN where the type has it."""
+    if dtype.names:
+        return np.full(dtype.itemsize, 0x7F, np.uint8).view(dtype)[0]
+    return 4 if dtype.kind in "iub" else float("nan")
+
+
+UNINITIALISED = {dtype: _unwritten_element(dtype) for dtype in NUMPY.values()}
 
 
 def same_type(one: Array, other: Array) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,9 @@ BINARY: dict[str, Binary] = {
     "logical_or": np.logical_or,
     "logical_xor": np.logical_xor,
     "logical_not": _ignore_second(np.logical_not),
-    **{name: _ignore_second(UNARY[name]) for name in ("abs", "rsqrt", "reciprocal")},
+    "abs_max": lambda a, b: np.where(np.abs(a) > np.abs(b), a, b),
+    "abs_min": lambda a, b: np.where(np.abs(a) < np.abs(b), a, b),
+    **{name: _ignore_second(UNARY[name]) for name in ("abs", "rsqrt", "reciprocal", "relu", "square")},
 }
 
 # Shifts by the width or more give 0 once cut to 32 bits or fewer.
@@ -65,12 +68,23 @@ BITS: dict[str, Binary] = {
     "invert": _ignore_second(np.invert),
 }
 
+
+def _reduce_magnitude(value: Any, axis: int, keepdims: bool, *, most: bool) -> Any:
+    """The number of the largest or smallest magnitude along an axis; the last one of several."""
+    sizes = np.flip(np.abs(value), axis)
+    place = value.shape[axis] - 1 - np.expand_dims((np.argmax if most else np.argmin)(sizes, axis), axis)
+    found = np.take_along_axis(value, place, axis)
+    return found if keepdims else found.squeeze(axis)
+
+
 REDUCTIONS: dict[str, Callable[..., Any]] = {
     "add": np.add.reduce,
     "subtract": np.subtract.reduce,
     "multiply": np.multiply.reduce,
     "maximum": np.maximum.reduce,
     "minimum": np.minimum.reduce,
+    "abs_max": partial(_reduce_magnitude, most=True),
+    "abs_min": partial(_reduce_magnitude, most=False),
     "average": np.mean,
     "logical_and": np.logical_and.reduce,
     "logical_or": np.logical_or.reduce,
@@ -82,7 +96,8 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 # Initial values of accumulation.
 IDENTITIES = {
-    "add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf,
+    "add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf, "abs_max": 0.0,
+    "abs_min": np.inf,
 }  # fmt: skip
 
 
@@ -100,6 +115,16 @@ def load_bits(view: Array) -> Array:
 def store_bits(view: Array, value: Any) -> None:
     """Store integers cut to the width of the view."""
     store(view, value.astype(f"u{view.itemsize}").view(view.dtype))
+
+
+def store_sum(view: Array, product: Float, accumulate: ParamValue | None) -> None:
+    """Write a product to PSUM, or add it in float32 to what is there; it is rounded to the view's type."""
+    if product.shape != view.shape:
+        product = product.reshape(view.shape)
+    if accumulate:
+        np.add(view, product, out=view, casting="unsafe")
+    else:
+        store(view, product)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nki_sim.functions import BITWISE, INTEGER_ALU
-from nki_sim.semantics.activations import apply_activation
+from nki_sim.semantics.activations import apply_activation, apply_parametric
 from nki_sim.semantics.arrays import Array, Float, load_float32, store
 from nki_sim.semantics.common import (
     BINARY,
@@ -142,6 +142,28 @@ def _activation(views: Views, values: Values) -> None:
     accumulate_registers(views, values, result, str(values.get("reduce_op", "add")))
 
 
+def _activate2(views: Views, values: Values) -> None:
+    """op((data op0 imm0) op1 imm1), and its reduction over the free axis into the registers."""
+    value = load_rows(views["data"])
+    for number in "01":
+        if values[f"op{number}"] != "bypass":
+            other = read_operand(views, values, f"imm{number}")
+            value = apply_operator(values[f"op{number}"], value, other, values.get(f"reverse{number}"))
+    if values["op"] == "prelu":
+        result = apply_parametric(value, read_operand(views, values, "relu_param"))
+    else:
+        result = apply_activation(str(values["op"]), value)
+    store(views["dst"], result)
+    accumulate_registers(views, values, result, str(values.get("reduce_op", "add")))
+
+
+def _exponential(views: Views, values: Values) -> None:
+    """exp(src - max_value), and its sum over the free axis into the registers."""
+    result = np.exp(load_rows(views["src"]) - read_operand(views, values, "max_value"))
+    store(views["dst"], result)
+    accumulate_registers(views, values, result, "add")
+
+
 def _reciprocal(views: Views, values: Values) -> None:
     del values
     store(views["dst"], np.reciprocal(load_rows(views["data"])))
@@ -158,5 +180,7 @@ SEMANTICS: dict[str, Semantics] = {
     "tensor_tensor_scan": _tensor_tensor_scan,
     "activation": _activation,
     "activation_reduce": _activation,
+    "activate2": _activate2,
+    "exponential": _exponential,
     "reciprocal": _reciprocal,
 }

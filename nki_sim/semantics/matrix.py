@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.semantics.arrays import Array, Float, load_float32, store
-from nki_sim.semantics.common import Semantics, Values, Views, load_rows
+from nki_sim.semantics.arrays import Array, Float, load_float32
+from nki_sim.semantics.common import Semantics, Values, Views, load_rows, store_sum
 
 # NeuronCore-v2 transposes by multiplying with an identity, which spreads infinity and NaN.
 MULTIPLYING_TARGET = "trn1"
@@ -16,7 +16,6 @@ def _nc_matmul(views: Views, values: Values) -> None:
 
     With double rows, K is the partitions times the first free dimension, which has size 2.
     """
-    dst = views["dst"]
     left, right = load_rows(views["stationary"]), load_rows(views["moving"])
     if values.get("perf_mode") == "double_row":
         left, right = left.reshape(2 * len(left), -1), right.reshape(2 * len(right), -1)
@@ -26,12 +25,7 @@ def _nc_matmul(views: Views, values: Values) -> None:
         product = left.T @ right
     if not _keeps_promises(views, values):
         product = np.full_like(product, np.nan)
-    if product.shape != dst.shape:
-        product = product.reshape(dst.shape)
-    if values.get("accumulate"):
-        np.add(dst, product, out=dst, casting="unsafe")
-    else:
-        store(dst, product)
+    store_sum(views["dst"], product, values.get("accumulate"))
 
 
 def _move_elements(left: Float, right: Float) -> Float:

@@ -101,7 +101,9 @@ def _flop_counters(program: Program, target: Target, rules: CountingConvention) 
 
 
 def _bf16_equivalent(form: Form, target: Target) -> float:
-    """The profiler's factor for flops: 4 for float32, 1/2 for 8 bits on NeuronCore-v3, else 1."""
+    """The profiler's factor for flops: 4 for float32, 1/4 for MX, 1/2 for 8 bits on NeuronCore-v3, else 1."""
+    if form.op == "nc_matmul_mx":
+        return 0.25
     size = form["moving" if form.op == "nc_matmul" else "data"].itemsize
     return {4: 4.0, 1: 0.5 if target.generation > 2 else 1.0}.get(size, 1.0)
 

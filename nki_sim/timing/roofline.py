@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from nki_sim.dtypes import DTYPES
-from nki_sim.forms import Form
+from nki_sim.forms import PRODUCTS, Form
 from nki_sim.program.ir import Program
 from nki_sim.timing.bounds import MinimalWork, peak_flops_per_ns, plain_bound, tight_bound
 from nki_sim.timing.forecast import Forecast
@@ -69,7 +69,7 @@ def minimal_work(program: Program) -> MinimalWork:
     products = [
         (form_flops(form) * count, _product_rate(form))
         for form, count in zip(program.forms, count_forms(program), strict=True)
-        if form.op == "nc_matmul" and not is_transpose(form)
+        if form.op in PRODUCTS and not is_transpose(form)
     ]
     return MinimalWork(
         read_bytes=_touched_bytes(program, program.inputs, writes=False),

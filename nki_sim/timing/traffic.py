@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nki_sim.compiler.compiled_program import RELOAD, SAVE, CompiledProgram
-from nki_sim.forms import Form, Operand
+from nki_sim.dtypes import PACKED_ELEMENTS
+from nki_sim.forms import PRODUCTS, Form, Operand
 from nki_sim.operators import OPERATORS
 from nki_sim.operators.rules.matrix import rows_per_partition
 from nki_sim.program.ir import Program
@@ -91,13 +92,16 @@ def form_bytes(form: Form, convention: CountingConvention) -> dict[str, int]:
 def form_flops(form: Form) -> int:
     """2 * rows * columns * moving elements; a PE transpose multiplies by an identity. 0 on other engines.
 
-    With double rows both operands hold two rows of the contraction in a partition.
+    With double rows both operands hold two rows of the contraction in a partition, MX operands hold four.
     """
     if form.engine != "tensor" or not form.operands:  # a barrier multiplies nothing
         return 0
-    if form.op == "nc_matmul":
+    if form.op in PRODUCTS:
         moving = form["moving"]
-        return 2 * moving.partitions * form["stationary"].free * moving.free // rows_per_partition(form)
+        products = moving.partitions * form["stationary"].free * moving.free
+        return (
+            2 * products * (PACKED_ELEMENTS if form.op == "nc_matmul_mx" else 1) // rows_per_partition(form)
+        )
     data = form["data"]
     return 2 * data.partitions * data.partitions * data.free
 

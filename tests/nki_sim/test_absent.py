@@ -12,7 +12,7 @@ from nki_sim import ArraySpec
 from nki_sim.errors import KernelError
 from nki_sim.frontend.legacy.modules import MODULES as LEGACY
 from nki_sim.frontend.modules import MODULES
-from nki_sim.operators import UNSUPPORTED
+from nki_sim.operators import V4_INSTRUCTIONS
 
 HEADERS = {
     "nki": "import nki, nki.isa as nisa, nki.language as nl\n",
@@ -33,9 +33,10 @@ def test_unknown_names_are_no_attributes(module: ModuleType, name: str) -> None:
     assert not hasattr(module, "__no_such_name__")
 
 
-@pytest.mark.parametrize("name", sorted(UNSUPPORTED))
-@pytest.mark.parametrize("package", [MODULES["nki.isa"], LEGACY["neuronxcc.nki.isa"]])
-def test_instructions_that_are_refused_are_no_attributes(package: ModuleType, name: str) -> None:
+@pytest.mark.parametrize("name", sorted(V4_INSTRUCTIONS))
+def test_instructions_of_later_targets_are_no_attributes_of_the_older_namespace(name: str) -> None:
+    assert hasattr(MODULES["nki.isa"], name)
+    package = LEGACY["neuronxcc.nki.isa"]
     assert not hasattr(package, name)
     with pytest.raises(AttributeError, match=rf"not supported: nisa\.{name} .*NeuronCore-v4"):
         getattr(package, name)
@@ -69,13 +70,18 @@ def refused(namespace: str, body: str) -> KernelError:
 @pytest.mark.parametrize(
     ("body", "code", "text"),
     [("nisa.actvation(x)", "unknown_name", "did you mean nisa.activation?"),
-     ("nl.xyzzy(x)", "unknown_name", "nl.xyzzy is unknown"),
-     ("nisa.activate2(x)", "unsupported", "not supported: nisa.activate2")],
+     ("nl.xyzzy(x)", "unknown_name", "nl.xyzzy is unknown")],
 )  # fmt: skip
 def test_kernels_are_refused_by_name(namespace: str, body: str, code: str, text: str) -> None:
     error = refused(namespace, body)
     assert error.code == code
     assert text in str(error)
+
+
+def test_each_namespace_refuses_what_is_the_others() -> None:
+    for namespace, name in (("nki", "nl.dynamic_range"), ("neuronxcc.nki", "nisa.activate2")):
+        error = refused(namespace, f"{name}(x)")
+        assert (error.code, f"not supported: {name}" in str(error)) == ("unsupported", True)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +99,8 @@ def test_code_that_looks_for_features_takes_its_other_way(tracing: Any) -> None:
     def kernel(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         tile = nl.load(x)
-        special = getattr(nisa, "activate2", None)
-        if special is not None or hasattr(nisa, "exponential"):
+        special = getattr(nisa, "tensor_copy_dynamic_src", None)
+        if special is not None or hasattr(nl, "dynamic_range"):
             special(tile)
         try:
             kind = nl.float_nine

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
-from nki_sim.operators import OPERATORS, Argument, Operator
+from nki_sim.operators import OPERATORS, V4_INSTRUCTIONS, Argument, Operator
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.timing.schedule import schedule
@@ -178,12 +178,18 @@ PLAIN = {
     "tensor_partition_reduce": "row, nl.add, b",
     "tensor_scalar_cumulative": "a, b, nl.multiply, nl.add, 1.0",
     "topk": "least, places, half, 16",
+    "activate2": "a, nl.exp, b, 1.0, column, nl.multiply, nl.add",
+    "exponential": "a, b, column",
+    "nc_matmul_mx": "sums, b.view(nl.float8_e4m3fn_x4), b.view(nl.float8_e5m2_x4), marks, marks",
+    "quantize_mx": "b[:, 0:4].view(nl.float8_e4m3fn_x4), half, marks[:, 0:4]",
+    "rand2": "a, column, 3.0",
 }
 
 
 @pytest.mark.parametrize("name", CALLED)
 def test_each_instruction_has_a_call_that_is_let_through(name: str, tracing: Any) -> None:
     """So that the property above is not about refusals alone."""
-    program = tracing(kernel_of(f"nisa.{name}({PLAIN[name]})"), X)
-    assert checks.check(program, targets.load("trn2")) == []
+    target = "trn3" if name in V4_INSTRUCTIONS else "trn2"
+    program = tracing(kernel_of(f"nisa.{name}({PLAIN[name]})"), X, target=target)
+    assert checks.check(program, targets.load(target)) == []
     assert len(numerics.run(program, [np.ones((32, 16), np.float32)])) == 1

@@ -94,12 +94,22 @@ LAYOUTS: dict[str, list[Layout]] = {
     "activation_reduce": [
         shaped(lambda n: {"dst": (P, n), "data": (P, n), "reduce_res": (P, 1)}, op="exp", reduce_op="add"),
     ],
+    "activate2": [
+        alike("dst", "data", op="exp", imm0=1.0, imm1=0.0, op0="multiply", op1="add", reduce_cmd="idle"),
+        shaped(lambda n: {"dst": (P, n), "data": (P, n), "reduce_res": (P, 1)}, op="exp", imm0=1.0, imm1=0.0,
+               op0="multiply", op1="bypass", reduce_op="maximum", reduce_cmd="reset_reduce"),
+    ],
+    "exponential": [
+        alike("dst", "src", reduce_cmd="idle"),
+        shaped(lambda n: {"dst": (P, n), "src": (P, n), "reduce_res": (P, 1)}, reduce_cmd="reset_reduce"),
+    ],
     "reciprocal": [alike("dst", "data")],
     "bn_stats": [shaped(lambda n: {"dst": (P, 6), "data": (P, n)})],
     "bn_aggr": [shaped(lambda n: {"dst": (P, 2), "data": (P, n)})],
     "rng": [alike("dst")],
     "dropout": [alike("dst", "data", prob=0.5)],
     "set_rng_seed": [shaped(lambda n: {"src_seeds": (1, 1)})],
+    "rand2": [alike("dst", min=0.0, max=1.0)],
     "rand_set_state": [shaped(lambda n: {"src_seeds": (P, 6)})],
     "rand_get_state": [shaped(lambda n: {"dst": (P, 6)})],
     "iota": [Layout(lambda n: {"dst": (P, n)}, lambda n: {"pattern": (1, n)})],
@@ -148,6 +158,9 @@ WITHOUT_DATA = frozenset({
     "core_barrier",
 })  # fmt: skip
 """Instructions of the sequencers: they move at most one element."""
+
+MX = frozenset({"nc_matmul_mx", "quantize_mx"})
+"""Instructions whose operands have types of their own: `test_mx` has what they cost."""
 
 
 # -- the documented cycles of the engine's clock ---------------------------------------------------
@@ -241,6 +254,12 @@ def accumulating(form: Form, target: Target) -> float:
     return per_element(form, target) + (MIN_II if form.operand("reduce_res") else 0)
 
 
+def fourfold(form: Form, target: Target) -> float:
+    """Four times the throughput of ScalarE, which has the same clock."""
+    assert target.vector_clock_ghz == target.scalar_clock_ghz
+    return max(MIN_II, elements(form) / 4) + (MIN_II if form.operand("reduce_res") else 0)
+
+
 def product(form: Form, target: Target) -> float:
     types = {form["stationary"].dtype, form["moving"].dtype}
     cheap = form.param("is_moving_onezero") or form.param("is_transpose")
@@ -306,6 +325,7 @@ FLOORS: dict[str, Floor] = {
     "nc_match_replace8": per_element, "nc_stream_shuffle": per_element,
     "iota": on_gpsimd, "affine_select": on_gpsimd, "local_gather": gathering,
     "nc_n_gather": selected, "topk": largest,
+    "activate2": accumulating, "exponential": fourfold, "rand2": scaled(0.25),
 }  # fmt: skip
 
 NO_FIGURE = frozenset({
@@ -429,11 +449,13 @@ NOT_THERE = {
     ("tensor_scalar", "scalar", "trn1"), ("tensor_copy", "scalar", "trn1"), ("rng", "gpsimd", "trn1"),
     ("rand_set_state", "gpsimd", "trn1"), ("rand_get_state", "gpsimd", "trn1"), ("sendrecv", "dma", "trn1"),
     ("sendrecv", "gpsimd", "trn1"),
+    *itertools.product(("activate2",), ("scalar",), ("trn1", "trn2")),
+    *itertools.product(("exponential", "rand2"), ("vector",), ("trn1", "trn2")),
 }  # fmt: skip
 
 
 def test_the_tables_name_every_instruction() -> None:
-    assert LAYOUTS.keys() | WITHOUT_DATA == OPERATORS.keys()
+    assert LAYOUTS.keys() | WITHOUT_DATA | MX == OPERATORS.keys()
     assert FLOORS.keys() | NO_FIGURE | CALIBRATED | BY_DMA == LAYOUTS.keys()
     assert not FLOORS.keys() & (NO_FIGURE | CALIBRATED | BY_DMA)
 

@@ -132,7 +132,8 @@ def test_copies_of_one_type_keep_every_bit(dtype: str, by: str, simulate: Any, t
         .astype(np.uint8)
     )
     x = raw.view(kind).reshape(4, 16)
-    program = tracing(text, ArraySpec(x.shape, dtype))
+    target = "trn3" if dtype in TRN3_DTYPES else "trn2"
+    program = tracing(text, ArraySpec(x.shape, dtype), target=target)
     (found,) = numerics.run(program, [x])
     assert found.tobytes() == x.tobytes()
 

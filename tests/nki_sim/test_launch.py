@@ -9,6 +9,7 @@ import pytest
 
 from nki_sim import targets
 from nki_sim.checks import program as checks
+from nki_sim.checks.warnings import KernelWarning
 from nki_sim.errors import KernelError
 from nki_sim.frontend import isa as nisa
 from nki_sim.frontend import language as nl
@@ -43,8 +44,8 @@ def split(x: Any) -> Any:
 def test_each_core_works_on_its_part() -> None:
     shift = np.repeat([0, 100], 32)[:, None].astype(np.float32)
     assert simulate(split)(X).tolist() == X.tolist()
-    assert simulate(split[1])(X).tolist() == X.tolist()
-    assert simulate(split[2])(X).tolist() == (X + shift).tolist()
+    assert simulate(split.launched_on(1))(X).tolist() == X.tolist()
+    assert simulate(split.launched_on(2))(X).tolist() == (X + shift).tolist()
 
 
 def test_programs_are_counted() -> None:
@@ -59,7 +60,7 @@ def test_programs_are_counted() -> None:
             else split.function(x)
         )
 
-    for launch in (kernel, kernel[1], kernel[2]):
+    for launch in (kernel, kernel.launched_on(1), kernel.launched_on(2)):
         simulate(launch)(X)
     assert found == [(0, 1, 1, 0), (1, 1, 1, 0), (1, 2, 2, 0), (1, 2, 2, 1)]
 
@@ -85,7 +86,7 @@ def exchanged(x: Any, engine: Any = nisa.dma_engine.dma) -> Any:
 @pytest.mark.parametrize("engine", list(nisa.dma_engine))
 def test_cores_exchange_tiles_and_meet(engine: Any) -> None:
     both = X[:32] + X[32:]
-    assert simulate(exchanged[2])(X, engine).tolist() == np.concatenate([both, both + 1]).tolist()
+    assert simulate(exchanged.launched_on(2))(X, engine).tolist() == np.concatenate([both, both + 1]).tolist()
 
 
 def test_the_program_says_which_core_does_what() -> None:
@@ -204,7 +205,7 @@ def rounds(*counts: int) -> Any:
         nisa.dma_copy(dst=out[mine(x)], src=here)
         return out
 
-    return kernel[2]
+    return kernel.launched_on(2)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -281,7 +282,54 @@ def test_cores_may_store_the_same_before_a_loop_of_the_device(different: bool) -
 
     if different:
         with pytest.raises(KernelError) as caught:
-            simulate(kernel[2])(X)
+            simulate(kernel.launched_on(2))(X)
         assert caught.value.code == "write_write_race"
     else:
-        assert not simulate(kernel[2])(X).any()
+        assert not simulate(kernel.launched_on(2))(X).any()
+
+
+# -- the environment -------------------------------------------------------------------------------
+
+
+@jit
+def counted(x: Any) -> Any:
+    out = nl.ndarray((2, 4), nl.float32, buffer=nl.shared_hbm)
+    here = nl.full((1, 4), float(nl.num_programs()), nl.float32, buffer=nl.sbuf)
+    for row in range(nl.program_id(0), 2, nl.num_programs()):
+        nisa.dma_copy(dst=out[row : row + 1], src=here)
+    return out
+
+
+@pytest.mark.parametrize(("value", "cores"), [(None, 1), ("1", 1), ("2", 2)])
+def test_the_environment_says_how_many_cores_there_are(
+    value: str | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NEURON_LOGICAL_NC_CONFIG", raising=False)
+    if value is not None:
+        monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", value)
+    assert simulate(counted)(X).tolist() == [[cores] * 4] * 2
+
+
+def test_brackets_are_deprecated_but_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
+    code = "launch_brackets"
+    with pytest.warns(KernelWarning, match=rf"{code}: counted\[2\] .*deprecated"):
+        assert simulate(counted[2])(X).tolist() == [[2.0] * 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "launch", "code"),
+    [
+        ("2", "trn2", 1, "lnc_mismatch"), ("1", "trn2", 2, "lnc_mismatch"), ("2", "trn1", None, "lnc"),
+        ("3", "trn2", None, "lnc"),
+    ],
+)  # fmt: skip
+def test_a_launch_that_the_graph_is_not_compiled_for_is_refused(
+    value: str, target: str, launch: int | None, code: str, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", value)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+    with pytest.raises(KernelError) as caught:
+        simulate(counted if launch is None else counted.launched_on(launch))(X)
+    assert caught.value.code == code
+    assert ("NCC_EVRF066" in str(caught.value)) is (code == "lnc_mismatch")

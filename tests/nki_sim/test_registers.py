@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,15 @@ from nki_sim.frontend import isa as nisa
 from nki_sim.frontend import language as nl
 from nki_sim.frontend.api import jit, simulate
 from tests.support.sweeps import scale_examples
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _older_front_end() -> Iterator[None]:
+    """It keeps loops over registers, which are tested beside those of today."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NKI_COMPILER_FRONTEND", "custom")
+        yield
+
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 
@@ -208,3 +218,12 @@ def test_what_registers_and_loops_refuse(body: Any, code: str) -> None:
     with pytest.raises(KernelError) as caught:
         use(body)
     assert caught.value.code == code
+
+
+def test_loops_over_registers_are_gone_since_0_7(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NKI_COMPILER_FRONTEND")
+    assert not hasattr(nl, "dynamic_range")
+    with pytest.raises(KernelError, match=r"unsupported: not supported: nl.dynamic_range .*use nl.fori_loop"):
+        use(write_counter)
+    with pytest.raises(KernelError, match=r"register .* is not known .*nl.fori_loop or nl.while_loop"):
+        use(lambda register, *_: [None for _ in range(1) if register])

@@ -44,15 +44,18 @@ def test_a_kernel_whose_loops_data_decide_has_no_latency() -> None:
         rounds, last = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf), nisa.register_alloc()
         nisa.memset(rounds, 3)
         nisa.register_load(last, rounds)
-        for _ in nl.dynamic_range(last):
+
+        def body(_: Any) -> None:
             nisa.memset(rounds, 3)
+
+        nl.fori_loop(0, last, body)
         return out
 
     assert predict_latency_us(nki.jit(copied), X) > 0.0
     with pytest.raises(KernelError, match=r"test_simulate\.py:\d+: latency_unknown") as caught:
         predict_latency_us(kernel, X)
     assert caught.value.code == "latency_unknown"
-    assert caught.value.line == kernel.function.__code__.co_firstlineno + 6
+    assert caught.value.line == kernel.function.__code__.co_firstlineno + 10
 
 
 # -- arguments and outputs -----------------------------------------------------------------------

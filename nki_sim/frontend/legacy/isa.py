@@ -35,7 +35,7 @@ from nki_sim.frontend.namespace import TRN3, Namespace
 from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.functions import BITWISE
-from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
+from nki_sim.operators import OPERATORS, V4_INSTRUCTIONS, Operator
 
 __all__ = ["alu", "dge_mode", "engine", "get_nc_version", "nc_version", "oob_mode", "reduce_cmd"]
 
@@ -215,7 +215,9 @@ def _widen_scalars(operator: Operator, given: Values) -> None:
 
 
 _INSTRUCTIONS = {
-    name: _build_instruction(operator) for name, operator in OPERATORS.items() if not operator.internal
+    name: _build_instruction(operator)
+    for name, operator in OPERATORS.items()
+    if not operator.internal and name not in V4_INSTRUCTIONS
 }
 
 
@@ -245,7 +247,10 @@ globals().update(_INSTRUCTIONS)
 _namespace = Namespace(
     "nisa",
     (*_INSTRUCTIONS, *__all__, "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"),
-    {**dict.fromkeys(UNSUPPORTED, TRN3), "builtin_custom_op": "use the instructions that nki-sim ops lists"},
+    {
+        **dict.fromkeys(V4_INSTRUCTIONS, TRN3),
+        "builtin_custom_op": "use the instructions that nki-sim ops lists",
+    },
 )
 
 

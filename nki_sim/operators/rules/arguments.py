@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import frexp, log2
 
-from nki_sim.dtypes import DTYPES
-from nki_sim.forms import Form, Operand
-from nki_sim.functions import ALU_UNARY, BITWISE, REDUCE
+from nki_sim.dtypes import DTYPES, PACKED_DTYPES, TRN3_DTYPES, V4
+from nki_sim.forms import Form, Operand, ParamValue
+from nki_sim.functions import ALU_UNARY, BITWISE, REDUCE, V4_ALU
 from nki_sim.operators.rules.shapes import Breach, is_per_partition
 from nki_sim.targets import Target
 
@@ -31,10 +32,12 @@ _GPSIMD_OPS = frozenset({"rsqrt", "add", "multiply", "power"})
 
 
 def tensor_scalar_engine(form: Form, target: Target) -> Iterator[Breach]:
-    """ScalarE: multiply, add, or multiply then add, not reversed; GpSimd: rsqrt; VectorE: the others."""
+    """VectorE, and ScalarE from v4 on: all but rsqrt; ScalarE before: multiply, add, both; GpSimd: rsqrt."""
     ops = (form.param("op0"), form.param("op1"))
     given = {str(op) for op in ops if op}
-    if form.engine == "scalar":
+    if form.engine == "scalar" and target.generation >= V4:
+        allowed, wanted = "rsqrt" not in given, "any but rsqrt"
+    elif form.engine == "scalar":
         plain = not (form.param("reverse0") or form.param("reverse1"))
         allowed = target.scalar_tensor_scalar and plain and ops in _SCALAR_PAIRS
         wanted = "multiply|add|multiply+add"
@@ -78,7 +81,7 @@ def argument_pairs(form: Form, target: Target) -> Iterator[Breach]:
     """Arguments that belong together must be given together."""
     del target
     given = {item.role for item in form.operands} | {
-        name for name, value in form.params if value is not False
+        name for name, value in form.params if value is not False and not _is_neutral(form, name, value)
     }
     wanted = [*_NEEDS, *_command_pairs(form)]
     if form.op in _OPTIONAL_OPERANDS:
@@ -89,6 +92,12 @@ def argument_pairs(form: Form, target: Target) -> Iterator[Breach]:
                 "argument_pair", f"{name} is given without {other}", name, other, "absent",
                 f"give {other} too, or leave {name} out",
             )  # fmt: skip
+
+
+def _is_neutral(form: Form, name: str, value: ParamValue) -> bool:
+    """Whether an argument has the value that stands for none: `exponential` documents 0.0 as such."""
+    loads = form.param("reduce_cmd") == "load_reduce"
+    return form.op == "exponential" and name == "reduce_init" and value == 0.0 and not loads
 
 
 def _command_pairs(form: Form) -> list[tuple[str, str]]:
@@ -188,17 +197,20 @@ def not_reversed(form: Form, target: Target) -> Iterator[Breach]:
 
 
 _SCALAR_CODES = {"bias": "activation_bias_invalid_type", "scale": "activation_scale_invalid_type"}
-_SCALARS = frozenset({"bias", "scale", "operand0", "operand1", "imm0", "imm1", "reduce_init"})
+_SCALARS = frozenset({
+    "bias", "scale", "operand0", "operand1", "imm0", "imm1", "reduce_init", "max_value", "min", "max",
+})  # fmt: skip
+_ANY_SCALARS = frozenset({"scalar_tensor_tensor", "activate2"})
 
 
 def scalar_dtypes(form: Form, target: Target) -> Iterator[Breach]:
     """Tiles of per-partition scalars are float32, as engines compute; a bias may have any type but tfloat32.
 
-    Beside a bitwise operator they are integers, which `bitwise_ops` checks; scalar_tensor_tensor is
-    documented to take any type.
+    Beside a bitwise operator they are integers, which `bitwise_ops` checks; scalar_tensor_tensor and
+    activate2 are documented to take any type.
     """
     del target
-    if form.op == "scalar_tensor_tensor" or {form.param("op0"), form.param("op1")} & BITWISE:
+    if form.op in _ANY_SCALARS or {form.param("op0"), form.param("op1")} & BITWISE:
         return
     for item in form.operands:
         if item.role in _SCALARS and is_per_partition(form, item) and not _is_scalar_dtype(item):
@@ -218,13 +230,114 @@ def memset_value(form: Form, target: Target) -> Iterator[Breach]:
     del target
     dst, value = form["dst"], form.param("value")
     dtype = DTYPES[dst.dtype]
-    if dtype.kind == "float" or not isinstance(value, float):
+    if not isinstance(value, float):
+        return
+    if dtype.name in TRN3_DTYPES and not _fills_exactly(value, dtype.name):
+        yield Breach(
+            "memset_value", f"{value!r} is not a value of {dtype.name}", "dst", dtype.name, repr(value),
+            "fill packed types with 0, and scales with a power of two; .view(nl.uint8) sees their bytes",
+        )  # fmt: skip
+    if dtype.kind not in {"int", "uint"}:
         return
     least, most = dtype.limits
     if not (value.is_integer() and least <= value <= most):
         yield Breach(
             "memset_value", f"{value!r} is not a value of {dtype.name}", "dst", dtype.name, repr(value),
             "memset converts nothing: give an integer in range, or a tile of a float type",
+        )  # fmt: skip
+
+
+# Instructions that move elements as they are, and those that read and write MX operands.
+_MOVES = frozenset({
+    "dma_copy", "dma_transpose", "local_gather", "nc_n_gather", "nc_stream_shuffle", "nc_transpose",
+    "sendrecv", "tensor_copy", "tensor_copy_predicated",
+})  # fmt: skip
+_MX_OPERATORS = frozenset({"memset", "nc_matmul_mx", "quantize_mx"})
+
+
+def newer_types(form: Form, target: Target) -> Iterator[Breach]:
+    """Types of NeuronCore-v4 are moved without a cast, filled, and read and written by MX instructions."""
+    found = [item for item in form.tiles if item.dtype in TRN3_DTYPES]
+    if not found or (form.op in _MX_OPERATORS and target.generation >= V4):
+        return
+    item = found[0]
+    if target.generation < V4:
+        yield Breach(
+            "dtype", f"{item.role} is {item.dtype}, which is for NeuronCore-v4 (trn3), not for {target.name}",
+            item.role, "NeuronCore-v4", target.name, "use a type that the target has",
+        )  # fmt: skip
+    moved = {tile.dtype for tile in form.tiles if tile.role not in {"predicate", "indices", "index"}}
+    if form.op not in _MOVES or moved != {item.dtype}:
+        yield Breach(
+            "dtype", f"{item.role} is {item.dtype}, which {form.op} does not cast", item.role,
+            "the same type", item.dtype,
+            "nisa.quantize_mx makes MX operands; .view(dtype) sees the bytes as another type",
+        )  # fmt: skip
+
+
+# Where VectorE's functions of NeuronCore-v4 are documented; the language's own use of two tiles is inferred.
+_V4_HOMES = frozenset({("tensor_scalar", "op0"), ("tensor_scalar_reduce", "op0"), ("tensor_tensor", "op")})
+
+
+def newer_functions(form: Form, target: Target) -> Iterator[Breach]:
+    """VectorE squares, rectifies and compares magnitudes from NeuronCore-v4 on, as a first operator."""
+    if form.op.startswith("activat"):
+        return
+    for name in _OPS:
+        op = form.param(name)
+        if op not in V4_ALU:
+            continue
+        if target.generation < V4:
+            yield Breach(
+                "generation", f"{name}: nl.{op} is for NeuronCore-v4 (trn3), not for {target.name}", name,
+                "NeuronCore-v4", target.name, "ScalarE squares and rectifies: nisa.activation",
+            )  # fmt: skip
+        elif (form.op, name) not in _V4_HOMES or form.engine != "vector":
+            yield Breach(
+                "op", f"{name}=nl.{op} in {form.op} on the {form.engine} engine", name,
+                "op0 of tensor_scalar or tensor_scalar_reduce on the vector engine", str(op),
+                "use two instructions",
+            )  # fmt: skip
+
+
+_STAGES = frozenset({
+    ("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), ("add", "bypass"),
+    ("subtract", "bypass"), ("bypass", "bypass"),
+})  # fmt: skip
+
+
+def activation_stages(form: Form, target: Target) -> Iterator[Breach]:
+    """activate2: six pairs of operators before the function, reversed only where there is one."""
+    del target
+    pair = (str(form.param("op0")), str(form.param("op1")))
+    if pair not in _STAGES:
+        yield Breach(
+            "op", f"op0=nl.{pair[0]} and op1=nl.{pair[1]} do not go together", "op0",
+            "multiply with add or subtract; or one of multiply, add, subtract; or none", "+".join(pair),
+            "use nisa.tensor_scalar before it",
+        )  # fmt: skip
+    for number, op in enumerate(pair):
+        if op == "bypass" and form.param(f"reverse{number}"):
+            yield Breach(
+                "argument_pair", f"reverse{number} is given without op{number}", f"reverse{number}",
+                f"op{number}", "bypass", f"leave reverse{number} out",
+            )  # fmt: skip
+    tiles = [item for item in (form.operand("imm0"), form.operand("imm1")) if item is not None]
+    if len({item.dtype for item in tiles}) > 1:
+        yield Breach(
+            "operand_invalid_type", f"imm0 is {tiles[0].dtype}, imm1 is {tiles[1].dtype}", "imm1",
+            tiles[0].dtype, tiles[1].dtype, "give both in one type",
+        )  # fmt: skip
+
+
+def activation_engine(form: Form, target: Target) -> Iterator[Breach]:
+    """GpSimd applies functions without the registers that sum them up."""
+    del target
+    sums = form.param("reduce_cmd", "idle") != "idle" or form.operand("reduce_res") is not None
+    if form.engine == "gpsimd" and sums:
+        yield Breach(
+            "engine", f"{form.op} reduces on the scalar engine alone", "dst", "scalar", "gpsimd",
+            "leave engine out, or reduce with nisa.tensor_reduce",
         )  # fmt: skip
 
 
@@ -249,6 +362,13 @@ def wide_integers(form: Form, target: Target) -> Iterator[Breach]:
                 "dtype", f"{item.role} is int64, which the {form.engine} engine does not know", item.role,
                 "int32", "int64", "use int32; nisa.scalar_load reads 64-bit integers from memory",
             )  # fmt: skip
+
+
+def _fills_exactly(value: float, dtype: str) -> bool:
+    """Whether a constant is exact in a type of NeuronCore-v4: 0 in packed ones, a power of two in scales."""
+    if dtype in PACKED_DTYPES:
+        return value == 0.0
+    return value > 0.0 and frexp(value)[0] == 0.5 and abs(log2(value)) <= 127
 
 
 # VectorE instructions that may raise data to a power; the exponent is one constant per partition.

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nki_sim.dtypes import V4
 from nki_sim.forms import Form, Operand
 from nki_sim.operators.rules.shapes import Breach
 from nki_sim.targets import Target
 
 _FLOAT32 = frozenset({"float32", "tfloat32"})
 _FLOAT8 = frozenset({"float8_e4m3", "float8_e5m2"})
+_OCP_FLOAT8 = "float8_e4m3fn"
 _TYPES = _FLOAT32 | _FLOAT8 | {"bfloat16", "float16"}
 V3 = 3
+
+
+def _float8_types(target: Target) -> frozenset[str]:
+    return _FLOAT8 | {_OCP_FLOAT8} if target.generation >= V4 else _FLOAT8
 
 
 def rows_per_partition(form: Form) -> int:
@@ -20,21 +26,24 @@ def rows_per_partition(form: Form) -> int:
 
 
 def matmul_shapes(form: Form, target: Target) -> Iterator[Breach]:
-    """dst[M, N] from stationary[K, M] and moving[K, N]; K, M <= 128, N <= 512.
+    """dst[M, N] from stationary[K, M] and moving[K, N]; K, M <= 128, N <= 512, or all of PSUM from v4 on.
 
     With double rows stationary is [K, 2, M] and moving [K, 2, N].
     """
     dst, left, right, rows = form["dst"], form["stationary"], form["moving"], rows_per_partition(form)
+    columns = target.matmul_moving_max
+    if target.generation >= V4:
+        columns = target.psum_banks * target.psum_bank_bytes // dst.itemsize
     limits = (
         ("stationary", left.partitions, target.matmul_contract_max, "contraction (partitions)"),
         ("stationary", left.free // rows, target.matmul_stationary_max, "stationary free size"),
-        ("moving", right.free // rows, target.matmul_moving_max, "moving free size"),
+        ("moving", right.free // rows, columns, "moving free size"),
     )
     for role, value, limit, what in limits:
         if value > limit:
             yield Breach(
                 "matmul_size", f"{what} is {value}, the limit is {limit}", role, limit, value,
-                "tile the matrix product: K and M by 128, N by 512",
+                f"tile the matrix product: K and M by 128, N by {columns}",
             )  # fmt: skip
     found = f"{left.partitions}x{left.free}, {right.partitions}x{right.free} -> {dst.partitions}x{dst.free}"
     wanted = (left.free // rows, right.free // rows)
@@ -56,10 +65,10 @@ def double_row(form: Form, target: Target) -> Iterator[Breach]:
             "NeuronCore-v3", target.name, "leave perf_mode out",
         )  # fmt: skip
     for item in (form["stationary"], form["moving"]):
-        if item.dtype not in _FLOAT8:
+        if item.dtype not in _float8_types(target):
             yield Breach(
                 "matmul_dtype", f"{item.role} is {item.dtype}, double_row takes FP8", item.role,
-                "|".join(sorted(_FLOAT8)), item.dtype, "leave perf_mode out, or convert to FP8",
+                "|".join(sorted(_float8_types(target))), item.dtype, "leave perf_mode out, or convert to FP8",
             )  # fmt: skip
         if len(item.dims) < 3 or item.dims[1][1] != 2:
             yield Breach(
@@ -83,21 +92,29 @@ def operand_dtypes(form: Form, target: Target) -> Iterator[Breach]:
             "matmul_dtype", f"stationary is {left.dtype} and moving is {right.dtype}", "moving",
             left.dtype, right.dtype, "float32 may not be mixed with other types",
         )  # fmt: skip
+    if {left.dtype, right.dtype} == {_OCP_FLOAT8, "float8_e4m3"}:
+        yield Breach(
+            "matmul_dtype", f"stationary is {left.dtype} and moving is {right.dtype}", "moving", left.dtype,
+            right.dtype, "the two kinds of FP8 with 4 bits of exponent do not mix: convert one",
+        )  # fmt: skip
     for item in (left, right):
         yield from _multiply_dtype(item, target)
 
 
 def _multiply_dtype(item: Operand, target: Target) -> Iterator[Breach]:
-    if item.dtype not in _TYPES:
+    if item.dtype not in _TYPES | _float8_types(target):
         yield Breach(
             "matmul_dtype", f"{item.role} is {item.dtype}, which {target.name} does not multiply", item.role,
-            "|".join(sorted(_TYPES)), item.dtype, "convert to one of these types first",
+            "|".join(sorted(_TYPES | _float8_types(target))), item.dtype,
+            "convert to one of these types first",
         )  # fmt: skip
 
 
 def result_dtype(form: Form, target: Target) -> Iterator[Breach]:
-    """PSUM accumulates in float32; a transpose may keep its data's type from NeuronCore-v3 on."""
+    """PSUM accumulates in float32, from v4 on also in bfloat16; from v3 on transposes may keep their type."""
     dst = form["dst"]
+    if dst.dtype == "bfloat16" and target.generation >= V4:
+        return
     kept = {form["stationary"].dtype, form["moving"].dtype} if form.param("is_transpose") else set()
     if dst.dtype != "float32" and (target.generation < V3 or dst.dtype not in kept):
         yield Breach(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
+from nki_sim.dtypes import V4
 from nki_sim.forms import Form, Operand, index_role
 from nki_sim.targets import Target
 
@@ -29,6 +30,9 @@ class Breach:
 
 Rule = Callable[[Form, Target], Iterator[Breach]]
 
+SCALE_ROLES = frozenset({"dst_scale", "stationary_scale", "moving_scale"})
+"""Operands with the scales of a quadrant, which follow with its number; `mx` says where they may begin."""
+
 
 def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
     """Check partitions, start partition, rank, size and strides of every access."""
@@ -42,7 +46,8 @@ def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
         if item.role not in indices and not item.is_scattered:
             yield from _partition_step(item)
         if form.engine not in {"dma", "sync"}:
-            yield from _start_partition(item)
+            if item.role.rstrip("0123") not in SCALE_ROLES:
+                yield from _start_partition(item)
             yield from _access_strides(item, target)
 
 
@@ -110,6 +115,8 @@ def _access_size(item: Operand, target: Target) -> Iterator[Breach]:
     if item.buffer == "psum":
         # The limit is what a partition holds; repeated reads of an element do not count.
         limit, touched = target.psum_access_elements_max, prod(count for step, count in item.dims[1:] if step)
+        if target.generation >= V4:  # products of bfloat16 fill PSUM in one instruction
+            limit = target.psum_banks * target.psum_bank_bytes // item.itemsize
     if touched > limit:
         yield Breach(
             "access_size", f"{item.role} touches {touched} elements per partition, the limit is {limit}",
@@ -191,7 +198,7 @@ def same_dtype(form: Form, target: Target) -> Iterator[Breach]:
 
 _PER_PARTITION = frozenset({
     "operand0", "operand1", "bias", "scale", "initial", "bound0", "bound1", "on_false", "reduce_res",
-    "reduce_init", "imm0", "imm1", "prob",
+    "reduce_init", "imm0", "imm1", "prob", "relu_param", "max_value", "min", "max",
 })  # fmt: skip
 
 
@@ -224,8 +231,10 @@ def _shape_code(item: Operand, dst: Operand) -> str:
 
 
 def one_bank(form: Form, target: Target) -> Iterator[Breach]:
-    """The tensor engine's output lies in one PSUM bank; tiles begin at a bank."""
+    """The tensor engine's output lies in one PSUM bank, where tiles begin; from v4 on it may fill PSUM."""
     dst, limit = form["dst"], target.psum_bank_bytes
+    if target.generation >= V4:
+        limit *= target.psum_banks
     last = ((dst.column - dst.reach_below) % (limit // dst.itemsize) + dst.free_extent) * dst.itemsize
     if form.engine == "tensor" and last > limit:
         yield Breach(

@@ -100,7 +100,7 @@ BUILTINS = frozenset(
 INTERNALS = frozenset(
     """
     os sys inspect functools context current current_api tracing Recorder LegacyRecorder recorder
-    OPERATORS FUNCTIONS UNSUPPORTED
+    OPERATORS FUNCTIONS V4_INSTRUCTIONS COLLECTIVES
     ctypes tofile dump dumps setflags resize
     storage start_position with_lookup with_pattern replace_dims slice_axis slice_bounds check_index
     is_fixed has_vector_index select_range refuse_indirect refuse_out_of_bounds

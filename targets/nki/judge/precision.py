@@ -6,6 +6,9 @@ subtractions of a narrow number from a wide one prove nothing. The numeric stage
 accurate enough. Paths on which an input is multiplied by almost zero do not count. Nor is one wide path
 enough where an input goes through many products: most of them must have it wide, or in parts. Moves without a
 cast keep bits, whatever type they call them.
+
+Where a problem allows MX, its products lose nothing by definition: whatever reaches their operands counts as
+whole after them. Scales are powers of two and hold nothing of a number.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from itertools import count, pairwise, takewhile
 
 from nki_sim.flow.graph import DataFlow, trace_data_flow
 from nki_sim.flow.provenance import SIGNIFICANT_BITS
-from nki_sim.forms import Form, Operand
+from nki_sim.forms import PRODUCTS, Form, Operand
+from nki_sim.operators.rules.shapes import SCALE_ROLES
 from nki_sim.program.ir import Program
 from nki_sim.timing.traffic import form_flops, is_transpose
 
@@ -36,6 +40,8 @@ _NEGLIGIBLE_FACTOR = 2.0**-20
 _ENOUGH_BITS_RATIO = 2 / 3
 """The share of the required bits that the parts must have together; then the numeric stage decides."""
 
+_WHOLE: TypeRank = (SIGNIFICANT_BITS["float32"], "float32")
+
 _MAX_COPIES = 16
 
 _MAX_NARROW_SHARE = 1 / 8
@@ -45,16 +51,16 @@ _NARROW_PER_REMAINDER = 2
 """Products of a leading part for one of its remainder: by both parts of the other operand."""
 
 
-def find_lost_precision(program: Program) -> tuple[str, int] | None:
+def find_lost_precision(program: Program, *, mx: bool = False) -> tuple[str, int] | None:
     """Return the first input that reaches an output in less precision than both have, and its line.
 
-    None if there is none.
+    None if there is none. With `mx`, products of MX operands are allowed.
     """
     floats = {item.dtype for form in program.forms for item in form.operands} & _FLOATS
     if len(floats) < 2:  # with one type nothing is coarser than the arguments
         return None
     traced = trace_data_flow(program)
-    flow = _PrecisionFlow(program, traced)
+    flow = _PrecisionFlow(program, traced, mx=mx)
     followed = flow.follow_inputs()
     for output, cells in traced.finals.items():
         for cell in cells:
@@ -90,7 +96,7 @@ def _find_narrow_products(program: Program, flow: _PrecisionFlow) -> tuple[str, 
     shares: dict[int, _ProductShares] = {}
     for number in range(len(program)):
         form = program.forms[program.form_ids[number]]
-        if form.op == "nc_matmul" and not is_transpose(form):
+        if form.op in PRODUCTS and not is_transpose(form) and not flow.is_allowed(form):
             _add_product(program, flow, number, due=due, shares=shares)
     for tensor, found in sorted(shares.items()):
         if found.narrow_share > _MAX_NARROW_SHARE:
@@ -136,14 +142,19 @@ def _coarse_inputs(
 class _PrecisionFlow:
     """Passes over a program; stores the paths to each written cell."""
 
-    def __init__(self, program: Program, traced: DataFlow) -> None:
+    def __init__(self, program: Program, traced: DataFlow, *, mx: bool) -> None:
         self._program = program
+        self._mx = mx
         self._flow = traced
         self._ranks: list[TypeRank] = [
             (SIGNIFICANT_BITS[item.dtype], item.dtype) for item in program.operands
         ]
         self._inputs = frozenset(program.inputs)
         self._ways: dict[int, PrecisionWays] = {}
+
+    def is_allowed(self, form: Form) -> bool:
+        """Whether the problem lets a product round its operands."""
+        return self._mx and form.op == "nc_matmul_mx"
 
     def follow_inputs(self) -> dict[int, PrecisionWays]:
         # In data-dependent loops values also flow backward: repeat until nothing changes.
@@ -153,9 +164,9 @@ class _PrecisionFlow:
 
     def operand_ways(self, number: int) -> Iterator[tuple[int, dict[int, TypeRank]]]:
         """The inputs that reach each operand of a product, with the paths of their parts."""
-        cells = self._program.cells
+        cells, operands = self._program.cells, self._program.operands
         for cell in range(cells.first[number], cells.first[number + 1]):
-            if cells.reads[cell] and not cells.writes[cell]:
+            if cells.reads[cell] and not cells.writes[cell] and not _is_scale(operands[cells.operand[cell]]):
                 found: dict[int, dict[int, TypeRank]] = {}
                 for (tensor, part), rank in self._ways_at(cell).items():
                     found.setdefault(tensor, {})[part] = rank
@@ -183,9 +194,14 @@ class _PrecisionFlow:
         if wide is not None:
             return {(number, part + 1): rank for (number, part), rank in self._ways_at(wide).items()}
         here: PrecisionWays = {}
+        allowed = self.is_allowed(form)
         for cell in read:
+            item = self._program.operands[self._program.cells.operand[cell]]
+            if _is_scale(item):
+                continue
             for part, way in self._ways_at(cell, moved=moved).items():
-                here[part] = max(here.get(part, way), way)
+                kept = _WHOLE if allowed and item.role != "dst" else way
+                here[part] = max(here.get(part, kept), kept)
         return here
 
     def _ways_at(self, cell: int, *, moved: bool = False) -> PrecisionWays:
@@ -261,6 +277,11 @@ def _scales_to_nothing(form: Form) -> bool:
         if form.param(op) == "multiply":
             factors.append(form.param(factor))
     return any(isinstance(factor, int | float) and abs(factor) < _NEGLIGIBLE_FACTOR for factor in factors)
+
+
+def _is_scale(item: Operand) -> bool:
+    """Whether an operand holds the scales of MX operands."""
+    return item.role.rstrip("0123") in SCALE_ROLES
 
 
 def _is_source(item: Operand) -> bool:

@@ -22,7 +22,7 @@ class HostTrials(NumericsTrials):
             BadReferenceError: the reference, or a file of it, is at fault.
             BadPiecesError: what the host showed is not what home asked for.
         """
-        require_precision(self.program)
+        require_precision(self.program, mx=self.job.spec.mx)
         shown = ReturnedOutputs(self.job, self.errors)
         shown.compare()
         self.tolerance, self.by_set, self.stability = shown.tolerance, shown.by_set, shown.stability

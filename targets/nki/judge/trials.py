@@ -72,7 +72,7 @@ class NumericsTrials:
         if self.job.excerpts:
             self._judge_tiles()
         else:
-            require_precision(self.program)
+            require_precision(self.program, mx=self.job.spec.mx)
         for seed, paths in self.job.references.items():
             outputs = self._run_program(
                 self.program, self.inputs.get(self.job, str(seed)), WorkAllowance(most)
@@ -92,7 +92,7 @@ class NumericsTrials:
         part = slices.slice_backward(self.program, boxes)
         read = find_boxes_read(part)
         # The whole program if everything is judged, else only what the tiles show of it.
-        require_precision(self.program if self.job.references else part)
+        require_precision(self.program if self.job.references else part, mx=self.job.spec.mx)
         sets = len(self.job.excerpts)
         allowance = WorkAllowance(work_limits.tile_work_limit(self.job.spec, self.job.size, sets))
         for name, path in self.job.excerpts.items():
@@ -182,16 +182,18 @@ def chooses_addresses(program: Program) -> bool:
     )
 
 
-def require_precision(program: Program) -> None:
-    """Reject a program that computes in a type below the problem's.
+def require_precision(program: Program, *, mx: bool) -> None:
+    """Reject a program that computes in a type below the problem's; `mx` allows products of MX operands.
 
     Raises:
         RejectedError: it does.
     """
-    found = find_lost_precision(program)
+    found = find_lost_precision(program, mx=mx)
     if found is not None:
         text, line = found
         hint = "keep it in the problem's type, or add what rounding leaves over as a second part"
+        if not mx and any(form.op == "nc_matmul_mx" for form in program.forms):
+            hint = "multiply in the problem's type: MX needs a problem with mx = true"
         raise RejectedError(Verdict.INCORRECT, "low_precision", text, line, hint)
 
 

@@ -282,9 +282,10 @@ def kernel(x):
     nisa.memset(dst=rounds, value=3)
     last = nisa.register_alloc()
     nisa.register_load(last, rounds)
-    for _ in nl.dynamic_range(last):
+    def body(_):
         t = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
         nisa.memset(dst=t, value=0.0)
+    nl.fori_loop(0, last, body)
     return out
 """
 

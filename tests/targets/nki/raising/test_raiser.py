@@ -256,8 +256,9 @@ DEVICE_LOOP = _kernel("""
     t = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
     count = nisa.register_alloc(3)
     nisa.memset(dst=t, value=1.0)
-    for i in nl.dynamic_range(count):
+    def body(i):
         nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1.0)
+    nl.fori_loop(0, count, body)
     nisa.dma_copy(dst=out, src=t)
     return out
 """)

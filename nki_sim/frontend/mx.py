@@ -1,0 +1,53 @@
+"""Takes the scales of MX operands out of the tiles that kernels pass: one view for each quadrant of the data.
+
+Scales lie in the quadrant of their group, in four neighbouring partitions, from the tile's first one on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nki_sim.frontend.psum import infer_accumulate
+from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.operators.rules.mx import QUADRANT, SCALE_ROWS
+
+
+def prepare_product(given: dict[str, Any]) -> None:
+    """Split both scale tiles of an MX product, and decide whether it adds to its destination."""
+    for role in ("stationary", "moving"):
+        _split_scales(given, role, f"{role}_scale")
+    infer_accumulate(given)
+
+
+def prepare_quantisation(given: dict[str, Any]) -> None:
+    """Split the scale tile that a quantisation writes."""
+    _split_scales(given, "src", "dst_scale")
+
+
+def _split_scales(given: dict[str, Any], data_role: str, role: str) -> None:
+    data, scale = given.get(data_role), given.get(role)
+    if not isinstance(data, Tensor) or not isinstance(scale, Tensor):
+        return  # the checks of arguments say which one is missing
+    quadrants = -(-data.shape[0] // QUADRANT)
+    needed = QUADRANT * (quadrants - 1) + SCALE_ROWS
+    if scale.shape[0] < needed:
+        fail(
+            "mx_scale_shape", f"{role} ({scale.name}) has {scale.shape[0]} partitions, scales of "
+            f"{data.name} reach to partition {needed}",
+            "declare as many partitions as the data has: scales lie in 4 of each quadrant of 32",
+        )  # fmt: skip
+    _check_quadrant(data, scale, role)
+    first = [QUADRANT * number for number in range(quadrants)]
+    given[role] = [scale[start : start + SCALE_ROWS] for start in first]
+
+
+def _check_quadrant(data: Tensor, scale: Tensor, role: str) -> None:
+    """Check that a tile of scales over several quadrants has them where their groups are."""
+    if scale.storage.site.shape[0] <= QUADRANT:
+        return  # the compiler can place it in the quadrant of the data
+    theirs, mine = (view.start_position[0] // QUADRANT for view in (data, scale))
+    if theirs != mine:
+        fail(
+            "mx_scale_quadrant", f"{role} ({scale.name}) begins in quadrant {mine}, {data.name} in {theirs}",
+            "scales lie in the quadrant of the partitions that they scale",
+        )  # fmt: skip
