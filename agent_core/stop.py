@@ -51,6 +51,8 @@ def _near_bound_detail(state: RunState, config: RunConfig) -> str | None:
     above = 100 * (state.best.latency_ms / state.bounds.tight_ms - 1)
     if above > config.search.within_percent:
         return None
+    if above < 0:  # measured latencies may be: rates of a machine are nominal until somebody measures them
+        return f"{-above:.1f} % below the model bound, which says that its rates are too low"
     return f"{above:.1f} % above the model bound, {config.search.within_percent:g} % is near enough"
 
 

@@ -2,13 +2,14 @@
 
     python -m benchmarks.cpu noise [--repetitions 50] [--faster-percent 5] [--seconds 8]
     python -m benchmarks.cpu runs [--rounds 4] [--plans 4] [--problem silu ...] [--seconds 360]
+    python -m benchmarks.cpu numpy silu
 
 `noise` measures a kernel, and one that does a little less, beside the kernel itself, many times, while
 another process keeps a core busy and moves memory: how often is a kernel called faster that is not, and how
 often is a faster one found? Both are compiled and judged once, and measured as in a run; `--seconds` is after
 how long a measurement begins no further round. `runs` optimises the built-in problems at size `reduced` with
 the parameter proposer, and times NumPy with one thread on the same inputs; after `--seconds` it begins no
-further problem. Both say how busy the machine was.
+further problem. Both say how busy the machine was. `numpy` only times NumPy.
 """
 
 from __future__ import annotations
@@ -252,6 +253,15 @@ def optimise(name: str, *, rounds: int, plans: int) -> dict[str, Any]:
 
 
 def time_numpy(name: str) -> float:
+    """Return the median milliseconds of NumPy's way with one thread, from a process of its own: how many
+    threads there are is decided when NumPy is imported.
+    """
+    one = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "MKL", "OMP")}
+    command = [sys.executable, "-m", "benchmarks.cpu", "numpy", name]
+    return float(subprocess.run(command, env=os.environ | one, check=True, capture_output=True).stdout)
+
+
+def time_own_numpy(name: str) -> float:
     """Return the median milliseconds of NumPy's way, in CPU time of this process."""
     inputs = draw_inputs(seeds.load_problem(name).spec, "reduced", 0)
     times = []
@@ -275,9 +285,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     runs.add_argument("--plans", type=int, default=4)
     runs.add_argument("--problem", action="append", choices=PROBLEMS)
     runs.add_argument("--seconds", type=float, default=math.inf)
+    own = commands.add_parser("numpy")
+    own.add_argument("name", choices=PROBLEMS)
     told = parser.parse_args(argv)
     if told.command == "noise":
         asyncio.run(study_noise(told.repetitions, told.faster_percent, told.seconds))
+    elif told.command == "numpy":
+        print(time_own_numpy(told.name))
     else:
         run_problems(told.problem or PROBLEMS, rounds=told.rounds, plans=told.plans, seconds=told.seconds)
 

@@ -72,12 +72,19 @@ class PeakRates:
     Percentages of the roofline are relative to these, so that they compare with published numbers.
     `matmul_tflops` is the rate of float32 products, and of those of every other type that
     `matmul_tflops_by_type` does not name; `MX_PRODUCTS` are those of problems that allow them.
+    `cached_gb_s` is for cores with caches: up to how many bytes, in rising order, what is touched again and
+    again moves at which rate. Larger problems move at `bandwidth_gb_s`.
     """
 
     bandwidth_gb_s: float
     matmul_tflops: float
     other_gflops: float
     matmul_tflops_by_type: Mapping[str, float] = field(default_factory=dict)
+    cached_gb_s: tuple[tuple[int, float], ...] = ()
+
+    def bandwidth_for(self, nbytes: int) -> float:
+        """Return the rate in GB/s at which a problem of so many bytes moves."""
+        return next((rate for size, rate in self.cached_gb_s if nbytes <= size), self.bandwidth_gb_s)
 
     def roofline_ms(self, work: ProblemWork) -> float:
         """Return the plain lower bound on latency in ms: the largest ratio of work to peak rate.
@@ -85,7 +92,7 @@ class PeakRates:
         The three kinds of work are bytes, matrix products and other floating-point operations.
         """
         seconds = max(
-            work.total_bytes / (self.bandwidth_gb_s * 1e9),
+            work.total_bytes / (self.bandwidth_for(work.total_bytes) * 1e9),
             work.matmul_flops / (self.products_tflops(work) * 1e12),
             work.other_flops / (self.other_gflops * 1e9),
         )

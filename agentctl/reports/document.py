@@ -285,7 +285,7 @@ def _problem_report(problem: Any, state: RunState, *, builtin: bool) -> ProblemR
         peaks={}
         if peaks is None
         else {
-            "bandwidth_gb_s": peaks.bandwidth_gb_s,
+            "bandwidth_gb_s": peaks.bandwidth_for(work.total_bytes),
             "matmul_tflops": peaks.products_tflops(work),
             "other_gflops": peaks.other_gflops,
         },

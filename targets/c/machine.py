@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from state.atomic_files import atomic_write
+from targets.base import PeakRates
 
 _LANES = (("avx512f", 16), ("avx2", 8), ("avx", 8), ("sse2", 4), ("asimd", 4))
 """Lanes of float32 in the widest registers, by feature; the first feature that the CPU has counts."""
@@ -55,12 +56,26 @@ class CpuFacts:
 class CpuRates:
     """Rates of one core: memory in GB/s (1e9 bytes read and written), float32 multiply-adds in GFLOPS, other
     float32 operations in GFLOPS. `measured` is false for rates that follow from the data sheet.
+
+    Kernels are called again and again with the same arrays, so a small problem stays in a cache.
+    `cached_gb_s` holds the size of each cache and the rate of arrays that fit in it.
     """
 
     bandwidth_gb_s: float
     multiply_add_gflops: float
     other_gflops: float
     measured: bool = True
+    cached_gb_s: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def peaks(self) -> PeakRates:
+        """The same rates as every target gives them."""
+        return PeakRates(
+            self.bandwidth_gb_s,
+            self.multiply_add_gflops / 1e3,
+            self.other_gflops,
+            cached_gb_s=self.cached_gb_s,
+        )
 
 
 @cache
@@ -109,7 +124,9 @@ def rates_path() -> Path:
 def load_rates() -> CpuRates:
     """Return the measured rates of this machine; nominal ones if it was not calibrated."""
     try:
-        return CpuRates(**json.loads(rates_path().read_text()))
+        kept = json.loads(rates_path().read_text())
+        cached = tuple((int(size), float(rate)) for size, rate in kept.pop("cached_gb_s", ()))
+        return CpuRates(**kept, cached_gb_s=cached)
     except (OSError, ValueError, TypeError):
         return nominal_rates(read_cpu_facts())
 
@@ -145,7 +162,7 @@ def render_prompt_files() -> dict[str, str]:
 
 def render_architecture(facts: CpuFacts, rates: CpuRates) -> str:
     """Return what models are told about the CPU."""
-    caches = ", ".join(f"{name} {_describe_size(size)}" for name, size in facts.cache_bytes) or "unknown"
+    caches = ", ".join(f"{name} {describe_size(size)}" for name, size in facts.cache_bytes) or "unknown"
     known = "measured" if rates.measured else "estimated from the clock"
     return f"""# Hardware: {facts.model}, one core
 
@@ -165,5 +182,6 @@ data in L1 or L2. Data that do not fit there come from memory at the bandwidth a
 """
 
 
-def _describe_size(size: int) -> str:
+def describe_size(size: int) -> str:
+    """Return a size as KiB or MiB."""
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"

@@ -17,7 +17,7 @@ _NEAR_PERCENT = 60.0
 def bounds_ns(work: ProblemWork, rates: CpuRates, *, threads: int = 1) -> tuple[float, float]:
     """Return the least times for the problem's bytes and for its operations, in ns, at these rates."""
     compute = work.matmul_flops / rates.multiply_add_gflops + work.other_flops / rates.other_gflops
-    return work.total_bytes / rates.bandwidth_gb_s, compute / threads
+    return work.total_bytes / rates.peaks.bandwidth_for(work.total_bytes), compute / threads
 
 
 def describe_run(

@@ -88,8 +88,7 @@ class CTarget:
     @property
     def peaks(self) -> PeakRates:
         """The measured rates of one core; nominal ones before `agentctl calibrate --target x86`."""
-        rates = load_rates()
-        return PeakRates(rates.bandwidth_gb_s, rates.multiply_add_gflops / 1e3, rates.other_gflops)
+        return load_rates().peaks
 
     def describe_toolchain(self) -> str:
         """Return the compiler, and whether this machine is the target."""

@@ -104,8 +104,7 @@ class FolderTarget:
     @property
     def peaks(self) -> PeakRates:
         """The rates of one core that the folder states."""
-        rates = self.rates
-        return PeakRates(rates.bandwidth_gb_s, rates.multiply_add_gflops / 1e3, rates.other_gflops)
+        return self.rates.peaks
 
     @property
     def profile(self) -> ProfileVocabulary:

@@ -12,7 +12,7 @@ from nki_sim.timing import counters
 from nki_sim.timing.bottleneck import MAX_WHAT_IFS
 from nki_sim.timing.forecast import Forecast, forecast_program
 from nki_sim.timing.uncertainty import predict_interval
-from nki_sim.timing.what_if import WhatIf, what_ifs
+from nki_sim.timing.what_if import WhatIf, format_evidence, what_ifs
 from remote.judge.input_cache import InputCache
 from remote.judge.job import CheckJob, ExplainJob, ExplainReply, JudgeOutcome
 from remote.judge.rejection import RejectedError
@@ -76,7 +76,9 @@ def _render_topic(
         latency = report["predicted"]["latency_ms"]  # type: ignore[index]
         rows = [f"{latency:.6g} ms predicted as it is"]
         rows += [
-            f"{one.latency_ms:.6g} ms ({-one.saved_percent:+.1f} %) with {one.assumption}" for one in ifs
+            f"{one.latency_ms:.6g} ms ({-one.saved_percent:+.1f} %) with {one.assumption}; "
+            f"{format_evidence(**asdict(one))}"
+            for one in ifs
         ]
         return "\n".join(rows)
     return "\n".join(format_topic(topic, report, job.source)).strip("\n")

@@ -31,6 +31,15 @@ def test_rates_are_nominal_until_they_are_measured_and_then_are_kept(cache: Path
     assert not load_rates().measured
 
 
+def test_small_problems_move_at_the_rate_of_the_cache_that_holds_them() -> None:
+    rates = CpuRates(20.0, 100.0, 50.0, cached_gb_s=((1 << 15, 200.0), (1 << 20, 100.0)))
+    save_rates(rates)
+    assert load_rates() == rates
+    peaks = load_target("x86").peaks
+    sizes = (1 << 15, (1 << 15) + 1, 1 << 20, 1 << 21)
+    assert [peaks.bandwidth_for(size) for size in sizes] == [200.0, 100.0, 100.0, 20.0]
+
+
 def test_nominal_rates_follow_from_clock_and_vector_width() -> None:
     facts = CpuFacts("A CPU", "x86_64", 4, ("avx2", "fma"), (), 3.0)
     rates = nominal_rates(facts)
@@ -55,3 +64,6 @@ def test_the_command_measures_this_machine(home: Path) -> None:
     assert all(value > 0 for name, value in told.items() if name != "kept in")
     assert load_rates().measured
     assert told["memory, GB/s"] == load_rates().bandwidth_gb_s
+    assert [size for size, _ in load_rates().cached_gb_s] == sorted(
+        {size for _, size in read_cpu_facts().cache_bytes}
+    )
