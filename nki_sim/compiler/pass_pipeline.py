@@ -20,7 +20,7 @@ from nki_sim.compiler.residency import plan_residency
 from nki_sim.compiler.sbuf_tiles import SbufTiles
 from nki_sim.compiler.spill import insert_spills
 from nki_sim.compiler.tile_arrays import find_split_tiles
-from nki_sim.compiler.tile_values import rename_values
+from nki_sim.compiler.tile_values import rename_values, rotates_addresses
 from nki_sim.flow.chip_memory import tile_footprint
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
@@ -38,7 +38,7 @@ def compile_program(program: Program, target: Target) -> CompiledProgram:
         return compile_unchanged(program)
     draft = ProgramDraft(program)
     if program.dialect != "neuronxcc":
-        if target.address_rotation:
+        if rotates_addresses(program, target):
             rename_values(draft)
         _fit_sbuf(draft, target)
         return draft.build_program() if draft.is_changed else compile_unchanged(program)

@@ -49,10 +49,16 @@ def rename_values(draft: ProgramDraft) -> None:
         draft.replace_operands(tensors, cells.offset)
 
 
+def rotates_addresses(program: Program, target: Target) -> bool:
+    """Whether the compiler renames: as the kernel says, else as the target's compiler does by default."""
+    chosen = program.address_rotation
+    return (target.address_rotation if chosen is None else chosen) and not program.loops
+
+
 def rename_program(program: Program, target: Target) -> Program:
     """The program with a tensor for each value of a tile, where the target's compiler renames."""
     draft = ProgramDraft(program)
-    if target.address_rotation and not program.loops:
+    if rotates_addresses(program, target):
         rename_values(draft)
     return draft.build_program().program if draft.is_changed else program
 

@@ -1,7 +1,9 @@
 """`nki.compiler`: the configuration of one kernel that `nki.jit` takes.
 
-The options change how the vendor's compiler works, not what a kernel computes. They are checked and kept; the
-simulator ignores them, except that a kernel called from another may not disagree with it.
+The options change how the vendor's compiler works, not what a kernel computes. They are checked and kept.
+`address_rotation` goes with the program, because it decides which tiles wait for one another. No source says
+what the others change, so the simulator ignores them, except that a kernel called from another may not
+disagree with it.
 """
 
 from __future__ import annotations
@@ -75,6 +77,12 @@ class KernelConfig:
                     "argument_type", f"nki.jit({name}={value!r}) is not a {wanted.__name__}",
                     f"from nki.compiler import {wanted.__name__}",
                 )  # fmt: skip
+
+    @property
+    def address_rotation(self) -> bool | None:
+        """Whether values of a tile get addresses of their own; None leaves it to the compiler."""
+        chosen = AddressRotation.AUTO if self.compile is None else self.compile.address_rotation
+        return None if chosen is AddressRotation.AUTO else chosen is AddressRotation.ENABLE
 
     def check_nested(self, nested: KernelConfig, name: str) -> None:
         """Refuse a call of a kernel with other options, unless this kernel allows it."""

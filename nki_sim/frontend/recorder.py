@@ -396,6 +396,7 @@ class Recorder(IterationTracker):
             "inputs": self.inputs,
             "outputs": list(outputs),
             "constants": list(self._constants),
+            **wire.rotation_to_json(self.config.address_rotation),
         }
         columns = {
             "tensor_sites": self._tensor_sites,

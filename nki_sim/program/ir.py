@@ -76,6 +76,7 @@ class Program:
     `dialect` is the namespace the kernel was written in. The compiler of `neuronxcc` kernels rewrites them:
     it spills and reloads what does not fit. `cores[i]` is the core of the launch that issues instruction i.
     `constants` maps tensors in HBM or in engines that hold data from the start to their bytes.
+    `address_rotation` is what the kernel tells its compiler, None if it leaves that to the compiler.
     """
 
     target: str
@@ -94,6 +95,7 @@ class Program:
     offsets: Ints
     iterations: Iterations
     constants: Mapping[int, bytes]
+    address_rotation: bool | None = None
 
     def __len__(self) -> int:
         """Number of instructions."""
@@ -196,6 +198,7 @@ class Program:
             "inputs": list(self.inputs),
             "outputs": list(self.outputs),
             "constants": list(self.constants),
+            **wire.rotation_to_json(self.address_rotation),
         }
         columns = {
             "tensor_sites": self.tensor_sites.astype("<u4").tobytes(),
@@ -253,9 +256,17 @@ class Program:
             offsets=arrays["offsets"],
             iterations=nodes,
             constants=constants,
+            address_rotation=_decode_rotation(header),
         )
         _validate_program(program)
         return program
+
+
+def _decode_rotation(header: dict[str, Any]) -> bool | None:
+    value = header.get(wire.ADDRESS_ROTATION)
+    if value is not None and type(value) is not bool:
+        raise IRError(f"{wire.ADDRESS_ROTATION} is {str(value)[:80]!r}, not true or false")
+    return value
 
 
 def _header_list(header: dict[str, Any], name: str) -> list[Any]:

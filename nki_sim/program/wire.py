@@ -24,6 +24,7 @@ MAGIC = b"NKISIMIR"
 VERSION = 4
 MAX_BYTES = 1 << 28
 MAX_HEADER = 1 << 26
+ADDRESS_ROTATION = "address_rotation"
 COLUMNS = (
     ("tensor_sites", "I"), ("forms", "I"), ("lines", "I"), ("cores", "B"), ("tensors", "I"), ("offsets", "q"),
     ("nodes", "I"), ("node_parents", "I"), ("node_loops", "I"), ("node_indices", "I"), ("constants", "B"),
@@ -85,6 +86,11 @@ def _split_columns(body: memoryview, lengths: Any) -> dict[str, memoryview]:
     if position != len(body):
         raise IRError(f"columns of {position} bytes announced, {len(body)} found")
     return columns
+
+
+def rotation_to_json(chosen: bool | None) -> dict[str, bool]:
+    """Return the header field of what a kernel says about address rotation; most kernels say nothing."""
+    return {} if chosen is None else {ADDRESS_ROTATION: chosen}
 
 
 def site_to_json(site: Site) -> list[Any]:

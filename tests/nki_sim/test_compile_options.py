@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from nki_sim import ArraySpec, targets, trace
 from nki_sim.dtypes import DType
-from nki_sim.errors import KernelError
+from nki_sim.errors import IRError, KernelError
 from nki_sim.frontend import api, isa
 from nki_sim.frontend import language as nl
 from nki_sim.frontend.compile_options import AddressRotation, CompileConfig, SpecializationConfig
 from nki_sim.frontend.modules import MODULES, install_modules
+from nki_sim.program import wire
+from nki_sim.program.ir import Program
+from nki_sim.timing.forecast import forecast_program
 
+TRN2 = targets.load("trn2")
 X = np.arange(128, dtype=np.float32).reshape(16, 8)
 LOOSE = SpecializationConfig(allow_nested_config_override=True)
 CHECKED = CompileConfig(barrier_check=True)
@@ -40,6 +46,54 @@ def test_a_configuration_changes_no_result() -> None:
     kernel = api.jit(compile_config=config, specialization_config=LOOSE)(double)
     np.testing.assert_array_equal(api.simulate(kernel)(X), 2 * X)
     assert kernel[1].config == kernel.config
+
+
+SHIFT_ROWS = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from nki.compiler import AddressRotation, CompileConfig
+
+@nki.jit{options}
+def shift_rows(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)  # once, for all rows
+    for row in range(8):
+        nisa.dma_copy(dst=tile, src=x[row * 128 : (row + 1) * 128, 0:512])
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        nisa.dma_copy(dst=out[row * 128 : (row + 1) * 128, 0:512], src=tile)
+    return out
+"""
+
+
+def trace_shifted_rows(chosen: AddressRotation | None) -> Program:
+    options = f"(compile_config=CompileConfig(address_rotation={chosen}))" if chosen else ""
+    return trace(SHIFT_ROWS.format(options=options), args=[ArraySpec((1024, 512), "float32")])
+
+
+def test_address_rotation_decides_whether_tiles_wait_for_one_another() -> None:
+    programs = {chosen: trace_shifted_rows(chosen) for chosen in (None, *AddressRotation)}
+    latency_ms = {name: forecast_program(program, TRN2).latency_ms for name, program in programs.items()}
+    assert latency_ms[AddressRotation.AUTO] == latency_ms[AddressRotation.ENABLE] == latency_ms[None]
+    assert latency_ms[AddressRotation.DISABLE] > 1.5 * latency_ms[None]
+    in_place = replace(TRN2, address_rotation=False)
+    assert forecast_program(programs[None], in_place).latency_ms == latency_ms[AddressRotation.DISABLE]
+    assert forecast_program(programs[AddressRotation.ENABLE], in_place).latency_ms == latency_ms[None]
+
+
+@pytest.mark.parametrize("chosen", [None, *AddressRotation])
+def test_a_program_keeps_what_its_kernel_says_of_rotation(chosen: AddressRotation | None) -> None:
+    told = {AddressRotation.ENABLE: True, AddressRotation.DISABLE: False}.get(chosen)  # type: ignore[arg-type]
+    data = trace_shifted_rows(chosen).to_bytes()
+    assert Program.from_bytes(data).address_rotation is told
+    assert (b"address_rotation" in data) is (told is not None)
+
+
+def test_a_program_with_another_word_for_rotation_is_refused() -> None:
+    data = trace_shifted_rows(AddressRotation.ENABLE).to_bytes()
+    header, columns = wire.unpack(data)
+    with pytest.raises(IRError, match="address_rotation is 'maybe'"):
+        Program.from_bytes(wire.pack(header | {"address_rotation": "maybe"}, columns))
 
 
 @pytest.mark.parametrize(
