@@ -44,10 +44,13 @@ made without the kernel's family, and how often orders that were said to be sure
 this: `nki_sim/timing/residuals.json`, which intervals are made from, and `measured/bar.json`, which tests
 compare with. `--programs FOLDER` keeps traced programs between runs.
 
+`--what-ifs` looks for pairs of measured kernels that show one what-if of `nki-sim profile` each, and counts
+those that gained no more than it said; `--write` keeps this in `nki_sim/timing/what_if_pairs.json`.
+
 `--store` keeps the programs of all predicted kernels in `measured/programs.xz`, without the kernels; then
 `--stored` predicts these, with no other files:
 
-    python benchmarks/fidelity.py --stored --families --write     # after each change of the model
+    python benchmarks/fidelity.py --stored --families --what-ifs --write     # after each change of the model
 
 Eight kernels of NKIBench at full size take about two minutes on 2 cores, `--leave-one-out` ten more.
 
@@ -78,15 +81,15 @@ from benchmarks.measured import (  # noqa: E402
     report,
     runs,
     stored,
+    what_if_pairs,
 )  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
     """Compare, print the result, return the exit status."""
     options = _parser().parse_args(argv)
-    partial = options.no_interval or options.only or options.target
-    if options.write and (partial or not (options.stored and options.families)):
-        return _refuse("--write needs --stored and --families, draws (no --no-interval), and all kernels")
+    if options.write and not _can_write(options):
+        return _refuse("--write needs --stored, all kernels, and --families with draws or --what-ifs")
     with _programs(options.programs) as programs:
         try:
             fit.chosen(options.constants)
@@ -99,6 +102,12 @@ def main(argv: list[str] | None = None) -> int:
         result = _compare_kernels(options, chosen, programs)
     print(json.dumps(result) if options.json else "\n".join(_lines(options, result)))
     return int(result["failed"] > 0)
+
+
+def _can_write(options: argparse.Namespace) -> bool:
+    """Tables hold all stored kernels; that of intervals needs draws."""
+    partial = options.only or options.target or (options.families and options.no_interval)
+    return options.stored and not partial and (options.families or options.what_ifs)
 
 
 def _compare_kernels(options: argparse.Namespace, chosen: list[cases.Case], programs: Path) -> dict[str, Any]:
@@ -135,6 +144,11 @@ def _compare_kernels(options: argparse.Namespace, chosen: list[cases.Case], prog
         result["evidence"] = evidence.report_evidence(items)
         if options.write:
             evidence.write_evidence(items)
+    if options.what_ifs:
+        bounded = what_if_pairs.bound_kernels(outcomes, programs, options.jobs)
+        result["what_ifs"] = what_if_pairs.report_pairs(list(what_if_pairs.find_pairs(bounded)), bounded)
+        if options.write:
+            what_if_pairs.write_table(result["what_ifs"])
     if options.store:
         good = [item.case for item in outcomes if item.found is not None]
         stored.write_store([(case, Path(runs.job_of(case, programs)["program"])) for case in good])
@@ -172,6 +186,8 @@ def _lines(options: argparse.Namespace, result: dict[str, Any]) -> Iterator[str]
     if "families" in result:
         yield from families.lines(result["families"], result["order"])
         yield from evidence.lines(result["evidence"])
+    if "what_ifs" in result:
+        yield from what_if_pairs.lines(result["what_ifs"])
 
 
 def _tell(line: str) -> None:
@@ -210,7 +226,10 @@ def _parser() -> argparse.ArgumentParser:
         "--store", action="store_true", help="keep the programs of all predicted kernels for --stored"
     )
     parser.add_argument(
-        "--write", action="store_true", help="with --families: write the table of intervals and the bar"
+        "--what-ifs", action="store_true", help="hold what-ifs against pairs of measured kernels"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="keep the tables of --families and --what-ifs, and the bar"
     )
     parser.add_argument("--constants", help="constants to fit instead of the listed ones, comma-separated")
     parser.add_argument("--programs", type=Path, help="keep traced programs in this folder between runs")

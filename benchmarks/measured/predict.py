@@ -92,7 +92,7 @@ def _interval(found: Forecast) -> dict[str, Any]:
 def _counters(found: Forecast, convention: ConventionName | None) -> dict[str, float]:
     """The summary in the convention of the profile it is compared with: legacy for legacy kernels."""
     own: ConventionName = "legacy" if found.traced.dialect == "neuronxcc" else "explorer"
-    return dict(counters.profile_counters(found, convention or own))
+    return dict(counters.profile_counters(found, convention or own, as_profiled=True))
 
 
 def main(argv: list[str]) -> int:

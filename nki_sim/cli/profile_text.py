@@ -10,6 +10,7 @@ from typing import Any
 from nki_sim.cli import report_text
 from nki_sim.cli.report_text import KernelText, Report
 from nki_sim.timing.units import format_size, format_time
+from nki_sim.timing.what_if import format_evidence
 
 WIDTH = 80
 
@@ -192,6 +193,7 @@ def _format_what_ifs(report: Report, source: KernelText) -> Iterable[str]:
         f"{item['assumption']}: {format_time(item['latency_ms'], latency)} ({-item['saved_percent']:+.0f} %)"
         for item in shown
     )
+    yield "         " + "; ".join(f"{item['assumption']}: {format_evidence(**item)}" for item in shown)
 
 
 PROFILE_TOPICS: Mapping[str, Callable[[Report, KernelText], Iterable[str]]] = {

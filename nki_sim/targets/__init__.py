@@ -111,6 +111,8 @@ class Target:
     # whole kernel
     semaphore_ns: float
     kernel_overhead_ns: float
+    profile_preamble_ns: float
+    profile_dma_preamble_ns: float
     issue_window: int
     dma_window: int
 

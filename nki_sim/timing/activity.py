@@ -25,12 +25,14 @@ def union_ns(start_ns: Floats, end_ns: Floats) -> float:
     return float(np.maximum(0.0, end - np.maximum(start, before)).sum())
 
 
-def active_ns(timeline: Timeline, queues: Iterable[str] = QUEUES) -> float:
+def active_ns(timeline: Timeline, queues: Iterable[str] = QUEUES, *, settle_ns: float = 0.0) -> float:
     """Time in ns in which any instruction of these queues runs or loads its table; waits do not count.
 
-    GpSimd also counts as active while it makes descriptors of transfers.
+    GpSimd also counts as active while it makes descriptors of transfers. `settle_ns` is for how long an
+    instruction counts after its end.
     """
-    return union_ns(*_busy_intervals(timeline, tuple(queues)))
+    begin_ns, end_ns = _busy_intervals(timeline, tuple(queues))
+    return union_ns(begin_ns, end_ns + settle_ns)
 
 
 def instruction_ns(timeline: Timeline, queues: Iterable[str]) -> float:

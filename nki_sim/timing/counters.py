@@ -7,6 +7,11 @@ tensor_tensor, scans and memset touch as well as per-partition scalars; a float3
 instructions, each with all its flops and bytes; percents are fractions; tensors that the kernel keeps in HBM
 for itself count as spilled, which profiles of Trainium 2 do not show. In both, `total_time` and `*_time`
 are seconds, and DMA counts the bytes in both memories it touches. All times are predicted.
+
+Active times are those of the kernel's own work. A profiler shows more: on Trainium 2 each engine is active
+for some microseconds before the kernel's first instruction, also engines that it does not use, and transfers
+are active until they are known to be complete. With `as_profiled` the counters include this, for comparison
+with a profile; what reads counters to find out what a kernel does wants them without.
 """
 
 from __future__ import annotations
@@ -53,8 +58,10 @@ _COMPUTE = tuple(name for name in QUEUES_OF if name not in {"dma", "sync"})
 _ACTIVATE = frozenset({"activation", "activation_reduce"})
 
 
-def profile_counters(forecast: Forecast, convention: ConventionName = "explorer") -> Counters:
-    """Return the summary of one predicted run."""
+def profile_counters(
+    forecast: Forecast, convention: ConventionName = "explorer", *, as_profiled: bool = False
+) -> Counters:
+    """Return the summary of one predicted run, `as_profiled` with what profilers show besides the kernel."""
     program, target, timeline = forecast.compiled.program, forecast.target, forecast.timeline
     rules, total_s = CONVENTIONS[convention], forecast.latency_ms / 1e3
     moved = count_traffic(program, rules)
@@ -69,6 +76,8 @@ def profile_counters(forecast: Forecast, convention: ConventionName = "explorer"
         **_dma_counters(program, timeline, target, rules=rules),
         **_engine_counters(program, timeline, rules),
     }
+    if as_profiled:
+        found |= _profiled_times(found, timeline, target)
     found |= _rate_counters(found, target, rules.percent)
     return found | {
         name.replace("_time", "_time_percent"): rules.percent * value / total_s
@@ -198,6 +207,17 @@ def _engine_counters(program: Program, timeline: Timeline, rules: CountingConven
     return found
 
 
+def _profiled_times(found: Counters, timeline: Timeline, target: Target) -> Counters:
+    """The active times as a profiler shows them."""
+    names = [f"{name}_engine_active_time" for name in _COMPUTE]
+    shown = {name: found[name] + target.profile_preamble_ns / 1e9 for name in names}
+    if "dma_active_time" in found:
+        dma = active_ns(timeline, QUEUES_OF["dma"], settle_ns=target.dma_completion_ns)
+        shown["dma_active_time"] = (dma + target.profile_dma_preamble_ns) / 1e9
+        shown["dma_active_cycles"] = round(shown["dma_active_time"] * target.sync_clock_ghz * 1e9)
+    return shown
+
+
 def _rate_counters(found: Counters, target: Target, percent: float) -> Counters:
     """Rates and utilisations, computed from other counters."""
     peak = peak_flops(target)
@@ -231,6 +251,6 @@ def profile_summary(forecast: Forecast, convention: ConventionName = "explorer")
     rules = CONVENTIONS[convention]
     fields = {
         name: value / rules.percent if name.endswith("_percent") else value
-        for name, value in profile_counters(forecast, convention).items()
+        for name, value in profile_counters(forecast, convention, as_profiled=True).items()
     }
     return {forecast.traced.kernel: fields}

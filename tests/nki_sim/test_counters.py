@@ -87,6 +87,19 @@ def test_dma_and_engine_activity(counted: dict[str, float | int]) -> None:
     assert counted["scalar_engine_instruction_count"] == 0
 
 
+def test_a_profiler_also_shows_preambles_and_completions(tracing: Any, texts: Any) -> None:
+    program = tracing(texts.stream(), spec(128, 512))
+    forecast = forecast_program(program, TRN2)
+    own, shown = profile_counters(forecast), profile_counters(forecast, as_profiled=True)
+    added = {name: shown[name] - value for name, value in own.items() if shown[name] != value}
+    for name in ("tensor", "vector", "scalar", "gpsimd"):
+        assert added[f"{name}_engine_active_time"] == pytest.approx(TRN2.profile_preamble_ns / 1e9)
+    assert added["dma_active_time"] > TRN2.profile_dma_preamble_ns / 1e9
+    assert all("active" in name for name in added)
+    (summary,) = profile_summary(forecast).values()
+    assert summary["gpsimd_engine_active_time"] == shown["gpsimd_engine_active_time"] > 0
+
+
 def test_counters_are_plain_json(counted: dict[str, float | int]) -> None:
     assert json.loads(json.dumps(counted, allow_nan=False)) == counted
 
