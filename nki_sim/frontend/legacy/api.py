@@ -72,7 +72,7 @@ class LegacyKernel(current_api.Kernel):
     def check_results(self, arguments: Mapping[str, Any], returned: list[int], recorder: Recorder) -> None:
         """Check that written arguments are annotated as mutable and returned, or are the only outputs."""
         recorder.inputs_written()
-        check_mutations(self.function, arguments, returned, getattr(recorder, "written_inputs", {}))
+        _check_mutations(self.function, arguments, returned, getattr(recorder, "written_inputs", {}))
 
     def launch(self, *args: Any, **kwargs: Any) -> Any:
         """Handle a call from outside kernels: run on arrays, or predict the latency."""
@@ -138,7 +138,7 @@ def __getattr__(name: str) -> Any:
     return _namespace.refuse_name(name)
 
 
-def check_mutations(
+def _check_mutations(
     function: Callable[..., Any],
     arguments: Mapping[str, Any],
     returned: list[int],
