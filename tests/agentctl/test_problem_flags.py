@@ -59,6 +59,25 @@ def test_a_kernel_that_cannot_be_read_is_refused_with_its_line_before_a_run_begi
     assert not (home / "log.db").exists()
 
 
+def test_an_own_kernel_without_jit_is_told_where_it_belongs(ctl, folder, home):
+    source = (folder / "kernel.py").read_text()
+    line = source[: source.index("def silu")].count("\n")
+    (folder / "kernel.py").write_text(source.replace("@nki.jit\n", ""))
+    called = ctl("run", "--problem", folder, "--size", "reduced")
+    told = fakes.join_wrapped_lines(called.err)
+    assert called.status == exits.USAGE
+    assert f"kernel.py:{line}" in told
+    assert "write @nki.jit on the line above `def silu`" in told
+    assert not (home / "log.db").exists()
+
+
+def test_a_run_that_begins_from_the_translation_does_not_ask_for_the_own_kernel(ctl, folder):
+    source = (folder / "kernel.py").read_text()
+    (folder / "kernel.py").write_text(source.replace("@nki.jit\n", ""))
+    wanted = ("--set", "evaluator=fake", "--set", "starts=translation")
+    assert ctl("submit", "--problem", folder, *wanted).status == exits.OK
+
+
 def test_a_run_is_named_by_the_beginning_of_its_id(ctl, finished, home):
     short = finished[:7]
     story = ctl("why", short)
