@@ -28,7 +28,8 @@ from nki_sim.frontend import isa
 from nki_sim.frontend.argument_values import LanguageFunction
 from nki_sim.frontend.lowering import FUNCTIONS as COMPUTED
 from nki_sim.frontend.modules import MODULES
-from nki_sim.functions import FUNCTIONS, TRN3, TRN3_ALU
+from nki_sim.functions import ACTIVATIONS, ACTIVATIONS2, FUNCTIONS, V4_ALU
+from nki_sim.operators import OPERATORS
 
 ROOT = "nki"
 TARGETS = ("trn2", "trn3")
@@ -37,7 +38,8 @@ TARGETS = ("trn2", "trn3")
 ACCEPTED, REFUSED, UNKNOWN = "accepted", "refused", "unknown"
 
 
-_TAKEN = FUNCTIONS | COMPUTED.keys() | TRN3 | TRN3_ALU | TRN3_DTYPES
+_CHOICES = {name for one in OPERATORS.values() for item in one.signature for name in item.choices}
+_TAKEN = FUNCTIONS | COMPUTED.keys() | TRN3_DTYPES | _CHOICES
 """The names of `nki.language` that instructions take as operators or types, or that compute."""
 
 
@@ -161,8 +163,8 @@ def _refusal_when_called(value: Any) -> KernelError | None:
 
 
 def _targets_of(name: str) -> set[str]:
-    only_v4 = name in TRN3_DTYPES or name in TRN3 or name in TRN3_ALU
-    return {"trn3"} if only_v4 else set(TARGETS)
+    only_v4 = TRN3_DTYPES | (V4_ALU | ACTIVATIONS2) - ACTIVATIONS
+    return {"trn3"} if name in only_v4 else set(TARGETS)
 
 
 def _missing_arguments(

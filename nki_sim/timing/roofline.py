@@ -13,14 +13,14 @@ from typing import Literal
 
 import numpy as np
 
-from nki_sim.dtypes import DTYPES
+from nki_sim.dtypes import DTYPES, MX_DTYPES
 from nki_sim.forms import PRODUCTS, Form
 from nki_sim.program.ir import Program
 from nki_sim.timing.bounds import MinimalWork, peak_flops_per_ns, plain_bound, tight_bound
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.traffic import count_forms, form_flops, is_transpose
 
-_RATES = ("float32", "bfloat16", "float8_e4m3")
+_RATES = ("float32", "bfloat16", "float8_e4m3", "float8_e4m3fn_x4")
 """Types by the rate of their products; if a program has several, the fastest sets its bound."""
 
 _COPIES = frozenset({"dma_copy", "dma_transpose"})
@@ -83,6 +83,8 @@ def minimal_work(program: Program) -> MinimalWork:
 def _product_rate(form: Form) -> int:
     """Which of `_RATES` applies to a product; ones and zeros need fewer passes of float32."""
     moving = form["moving"]
+    if moving.dtype in MX_DTYPES:
+        return 3
     if moving.dtype == "float32" and not any(form.param(f"is_{role}_onezero") for role in _OPERANDS):
         return 0
     return 2 if moving.itemsize == 1 else 1

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nki_sim import targets
-from nki_sim.dtypes import DTYPES
-from nki_sim.forms import Form
+from nki_sim.dtypes import DTYPES, MX_DTYPES
+from nki_sim.forms import PRODUCTS, Form
 from nki_sim.operators.rules.matrix import V3
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
@@ -133,7 +133,7 @@ def products_bound_ms(program: Program, target: str) -> float:
     passes = sum(
         form_flops(form) * count * _product_passes(form, table)
         for form, count in zip(program.forms, count_forms(program), strict=True)
-        if form.op == "nc_matmul" and not is_transpose(form)
+        if form.op in PRODUCTS and not is_transpose(form)
     )
     return passes / peak_flops_per_ns("bfloat16", table) / 1e6
 
@@ -141,6 +141,8 @@ def products_bound_ms(program: Program, target: str) -> float:
 def _product_passes(form: Form, table: Target) -> float:
     """Passes of one product; float32 in either operand decides."""
     operands = (form["stationary"], form["moving"])
+    if operands[0].dtype in MX_DTYPES:
+        return table.matmul_contract_max / table.mx_contract_max
     if any(item.dtype == "float32" for item in operands):
         onezero = any(form.param(f"is_{item.role}_onezero") for item in operands)
         return table.tensor_fp32_onezero_passes if onezero else table.tensor_fp32_passes

@@ -175,6 +175,13 @@ def _reciprocal_expression(item: Statement) -> Expression | None:
     return None if data is None else Apply("reciprocal", (data,))
 
 
+def _exponential_expression(item: Statement) -> Expression | None:
+    src, shift = _operand_expression(item, "src"), _operand_expression(item, "max_value")
+    if src is None or ("max_value" in item.texts and shift is None):
+        return None
+    return Apply("exp", (src if shift is None else Apply("subtract", (src, shift)),))
+
+
 def _copy_expression(item: Statement) -> Expression | None:
     src, dst = item.find_access("src"), item.find_access("dst")
     same = src is not None and dst is not None and src.tensor.dtype == dst.tensor.dtype
@@ -196,6 +203,7 @@ _PLAIN_ARGUMENTS = {
     ),
     "tensor_reduce": frozenset({"dst", "op", "data", "axis", "negate"}),
     "reciprocal": frozenset({"dst", "data"}),
+    "exponential": frozenset({"dst", "src", "max_value"}),
     "tensor_copy": frozenset({"dst", "src"}),
 }
 _EXPRESSION_RULES = {
@@ -204,6 +212,7 @@ _EXPRESSION_RULES = {
     "tensor_tensor": _tensor_tensor_expression,
     "scalar_tensor_tensor": _scalar_tensor_tensor_expression,
     "reciprocal": _reciprocal_expression,
+    "exponential": _exponential_expression,
     "tensor_copy": _copy_expression,
     "memset": memset_value,
 }

@@ -290,6 +290,19 @@ def shape_texts(kernel: Kernel, item: Statement) -> list[str]:
     return [kernel.module.code_for_node(part.value) for part in shape.elements]
 
 
+def declaration_text(kernel: Kernel, item: Statement, buffer: str) -> str:
+    """A declaration of a float32 tile with the size of an instruction's result."""
+    dst = item.find_access("dst")
+    assert dst is not None
+    declared = kernel.declarations.get(dst.tensor.id)
+    if declared is not None and dst.view.is_whole and dst.view.plain:
+        sizes = shape_texts(kernel, declared)
+    else:
+        sizes = [str(size) for size in dst.view.shape]
+    nl = kernel.nl
+    return f"{nl}.ndarray(({', '.join(sizes)}), dtype={nl}.float32, buffer={nl}.{buffer})"
+
+
 def _index_staged_tile(plan: StagePlan, name: str, item: Statement) -> cst.BaseStatement:
     """A statement that uses the tile, with indices for the new dimensions."""
     if not item.touches_tensor(plan.tensor):

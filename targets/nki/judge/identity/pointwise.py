@@ -100,6 +100,15 @@ def _activation(call: OperationCall) -> RoleResults:
     return {"dst": result, **call.accumulate_registers(result, str(call.parameter("reduce_op", "add")))}
 
 
+def _exponential(call: OperationCall) -> RoleResults:
+    """exp(src - max_value), and its sum over the free axis into the registers."""
+    value = call.given["src"]
+    if "max_value" in call.given or call.parameter("max_value", 0.0) != 0.0:
+        value = call.domain.apply_binary("subtract", value, call.operand("max_value"))
+    result = call.domain.apply_unary("exp", value)
+    return {"dst": result, **call.accumulate_registers(result, "add")}
+
+
 def _reciprocal(call: OperationCall) -> RoleResults:
     return {"dst": call.domain.apply_unary("reciprocal", call.given["data"])}
 
@@ -166,6 +175,7 @@ OPERATIONS: dict[str, InstructionOperation] = {
     "tensor_scalar_reduce": _pointwise_operation(_tensor_scalar_reduce),
     "activation": _pointwise_operation(_activation, depth=20),
     "activation_reduce": _pointwise_operation(_activation, depth=20),
+    "exponential": _pointwise_operation(_exponential, depth=20),
     "reciprocal": _pointwise_operation(_reciprocal, depth=10),
     "iota": _pointwise_operation(_iota),
     "affine_select": _pointwise_operation(_affine_select),

@@ -15,6 +15,7 @@ from targets.nki.rewrites.transforms.dead_code import DeadCode
 from targets.nki.rewrites.transforms.descriptors import Descriptors
 from targets.nki.rewrites.transforms.distribute import Distribute
 from targets.nki.rewrites.transforms.engine import ChooseEngine
+from targets.nki.rewrites.transforms.exponential import Exponential
 from targets.nki.rewrites.transforms.forward import Forward
 from targets.nki.rewrites.transforms.fuse import Fuse
 from targets.nki.rewrites.transforms.fuse_loops import FuseLoops
@@ -79,5 +80,6 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Descriptors(),
         TakeMoments(),
         LoadHalo(),
+        Exponential(),
     )
 }

@@ -20,7 +20,7 @@ from targets.nki.rewrites.elementwise import (
     memset_value,
 )
 from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
-from targets.nki.rewrites.staging import shape_texts
+from targets.nki.rewrites.staging import declaration_text
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, sites_by_result
 from targets.nki.rewrites.values import LibrarySymbol
 
@@ -216,7 +216,7 @@ def _rephrase_scalar_tensor(kernel: Kernel, target: Target, item: Statement) -> 
             continue
         words = scale | ({"engine": f"{kernel.nisa}.engine.scalar"} if engine == "scalar" else {})
         for buffer in ("psum", "sbuf") if goal.tensor.buffer == "sbuf" else ("sbuf",):
-            declared = f"{name} = {_declare_tile(kernel, item, buffer)}"
+            declared = f"{name} = {declaration_text(kernel, item, buffer)}"
             lines = [
                 declared,
                 _call_text(kernel, "tensor_scalar", words),
@@ -228,19 +228,6 @@ def _rephrase_scalar_tensor(kernel: Kernel, target: Target, item: Statement) -> 
 
 def _runs_on_scalar(item: Statement) -> bool:
     return _symbol_name(item, "op0") in {"multiply", "add"} and not item.arguments.get("reverse0")
-
-
-def _declare_tile(kernel: Kernel, item: Statement, buffer: str) -> str:
-    """A declaration with the size of an instruction's result."""
-    dst = item.find_access("dst")
-    assert dst is not None
-    declared = kernel.declarations.get(dst.tensor.id)
-    if declared is not None and dst.view.is_whole and dst.view.plain:
-        sizes = shape_texts(kernel, declared)
-    else:
-        sizes = [str(size) for size in dst.view.shape]
-    nl = kernel.nl
-    return f"{nl}.ndarray(({', '.join(sizes)}), dtype={nl}.float32, buffer={nl}.{buffer})"
 
 
 _REPHRASE_RULES: dict[str, Callable[[Kernel, Target, Statement], Alternatives]] = {

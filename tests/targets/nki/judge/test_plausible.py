@@ -10,10 +10,12 @@ import nki_sim
 import seeds
 from nki_sim import ArraySpec, targets
 from nki_sim.timing.forecast import forecast_program
+from nki_sim.timing.roofline import minimal_work as kernel_work
 from remote.judge.rejection import RejectedError
 from state.model import ErrorInfo, Evaluation, Verdict
 from targets.nki.bounds import physical_bound, products_bound_ms, tight_bound_ms
 from targets.nki.judge import program
+from tests.targets.nki.prompts.test_examples import code
 
 MATMUL = seeds.load_problem("matmul")
 JUDGED = (MATMUL.spec, "full", "trn2")
@@ -100,6 +102,26 @@ def test_products_take_the_passes_of_their_types(dtype, passes):
     assert program.warn_of_products(predicted_ms, traced, "trn2") == ()
     (warning,) = program.warn_of_products(0.99 * bound_ms, traced, "trn2")
     assert warning.code == "faster_than_products"
+
+
+def test_mx_products_count_at_their_own_rate():
+    """A kernel of the prompts' example: 512 rows of the contraction in the time of 128."""
+    arguments = [ArraySpec((1024, 128), "float32"), ArraySpec((1024, 1024), "float32")]
+    traced = nki_sim.trace(code("mx_product"), args=arguments, target="trn3")
+    flops = 2 * 1024 * 128 * 1024
+    assert products_bound_ms(traced, "trn3") == pytest.approx(flops / 314.57e9, rel=1e-3)
+    least = kernel_work(traced)
+    assert (least.matmul_flops, least.matmul_dtype) == (flops, "float8_e4m3fn_x4")
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_a_problem_that_allows_mx_may_be_faster_where_the_device_has_it(target):
+    """A quarter of a 16-bit product's time, and a twelfth of the three that float32 takes."""
+    allowed = replace(WORK, mx=True)
+    ratio = tight_bound_ms(WORK, target) / tight_bound_ms(allowed, target)
+    assert (ratio > 4) is (target == "trn3")
+    assert ratio >= 1
+    assert physical_bound(allowed, target).ms <= tight_bound_ms(allowed, target)
 
 
 def test_verdicts_without_warnings_are_written_as_before_there_were_any():
