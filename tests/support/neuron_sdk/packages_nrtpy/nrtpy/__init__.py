@@ -80,8 +80,8 @@ class NrtpyModel:
             raise NrtError("NRT Error NRT_EXEC_HW_ERR(1202): Failed to execute model, status 1202")
         odd = {"nan": math.nan, "negative": -1.0, "zero": 0.0}
         kind = break_step(self._neff["faults"], "benchmark")
-        if kind == "few":
-            benchmark_iter -= 1
+        if kind == "many":
+            benchmark_iter += 1
         takes = [odd[kind]] if kind in odd else self._neff["takes"]
         found = [takes[(self._runs + at) % len(takes)] for at in range(benchmark_iter)]
         self._runs += benchmark_iter
