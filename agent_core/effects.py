@@ -45,6 +45,7 @@ from state.model import (
     TechniqueCredit,
     Verdict,
     is_simplification,
+    is_unset,
 )
 
 
@@ -134,10 +135,6 @@ class PlanRequest(FrozenModel):
     """Blob of the Variants that the lookahead found; None if there was no lookahead."""
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class SessionRequest(FrozenModel):
     """How an executor works in a loop with tools: at most `turns` answers, and what the tools may read.
 
@@ -149,8 +146,8 @@ class SessionRequest(FrozenModel):
     context: Digest
     bounds: LatencyBounds
     within_percent: float
-    cap_usd: float | None = Field(default=None, exclude_if=_is_none)
-    cap_tokens: int | None = Field(default=None, exclude_if=_is_none)
+    cap_usd: float | None = Field(default=None, exclude_if=is_unset)
+    cap_tokens: int | None = Field(default=None, exclude_if=is_unset)
 
 
 class ImplementRequest(FrozenModel):
@@ -168,7 +165,7 @@ class ImplementRequest(FrozenModel):
     parent: Candidate
     plan: Plan
     failed: tuple[FailedTry, ...] = ()
-    session: SessionRequest | None = Field(default=None, exclude_if=_is_none)
+    session: SessionRequest | None = Field(default=None, exclude_if=is_unset)
 
 
 class TranslateRequest(FrozenModel):

@@ -32,9 +32,11 @@ from state.model import (
     LlmConfig,
     Role,
     RoleForm,
+    RunConfig,
     canonical_json,
     digest_of,
     draw_seed,
+    round_usd,
 )
 from targets.registry import measures_in_turns
 
@@ -164,13 +166,19 @@ def _implement_effect(state: RunState, key: EffectKey, place: CandidateSlot, con
     return Effect(key, request, (context,) if request.session is not None else ())
 
 
+def reserved_agent_usd(config: RunConfig) -> float:
+    """Return what is reserved of the run's cap for each plan of a coding agent."""
+    share = config.cap_usd * config.llm.session_percent / 100
+    return round_usd(share if config.agent.usd is None else config.agent.usd)
+
+
 def _session_request(state: RunState, key: EffectKey, context: bytes) -> SessionRequest:
     """Return how a session works; its share follows from the run's caps, not from what others spent."""
     config, slot = state.config, state.slot_of(key)
     is_agent = slot is not None and slot.planner == AGENT
     part = config.llm.session_percent / 100
     return SessionRequest(
-        cap_usd=config.cap_usd * part,
+        cap_usd=reserved_agent_usd(config) if is_agent else config.cap_usd * part,
         cap_tokens=None if config.cap_tokens is None else int(config.cap_tokens * part),
         turns=config.agent.tool_calls if is_agent else config.llm.turns,
         context=digest_of(context),

@@ -8,6 +8,7 @@ from typing import Any
 from agentctl.formatting import format_count, format_latency, format_work_time
 from state.events import (
     AgentEnded,
+    AgentStarted,
     BudgetShort,
     BudgetWarned,
     CallCompleted,
@@ -87,8 +88,9 @@ def _describe_session_ended(event: SessionEnded) -> str:
 def _describe_agent_ended(event: AgentEnded) -> str:
     cost = _format_cost(event.usage.cost_usd, event.usage.input_tokens + event.usage.output_tokens)
     cut = ", the middle of its output left out" if event.cut else ""
+    status = "" if event.status is None else f", status {event.status}"
     return (
-        f"{event.reason}, status {event.status}, {format_count(event.tool_calls, 'tool call')} in "
+        f"{event.reason}{status}, {format_count(event.tool_calls, 'tool call')} in "
         f"{event.seconds:g} s, {cost}{cut}"
     )
 
@@ -106,6 +108,7 @@ CALL_DESCRIBERS: Mapping[type[Event], Callable[[Any], str]] = {
     ToolCallCompleted: _describe_tool_completed,
     KernelTried: _describe_kernel_tried,
     SessionEnded: _describe_session_ended,
+    AgentStarted: lambda event: f"a coding agent starts, holds ${event.reserved_usd:.4f}",
     AgentEnded: _describe_agent_ended,
     BudgetShort: lambda event: (
         f"{event.resource}: {event.left:g} left of {event.cap:g}, {event.wanted:g} wanted"

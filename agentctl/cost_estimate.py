@@ -21,10 +21,10 @@ from math import ceil
 
 from agent_core.ensemble import ModelShare, parse_model_shares, planner_models
 from agent_core.prompting import PromptSet
-from agent_core.proposers import is_llm_proposer
+from agent_core.proposers import AGENT, is_llm_proposer
 from agent_core.providers.completion import CompletionRequest
 from agent_core.providers.windows import LETTERS_PER_TOKEN, estimate_request_tokens, estimate_tokens
-from agent_core.requests import form_of_role
+from agent_core.requests import form_of_role, reserved_agent_usd
 from agent_core.roles.ask_protocol import FillPrompt
 from agent_core.roles.llm import LlmRoles, session
 from agent_core.tools.answers import MOST_WITH_MORE
@@ -70,19 +70,24 @@ class EstimateRow:
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """The cost of a run; a sum is None if any of its prices is unknown."""
+    """The cost of a run; a sum is None if any of its prices is unknown.
+
+    `agent_usd` is what is reserved for each plan of a coding agent, None without one. What agents cost in all
+    is unknown beforehand, unless they are free.
+    """
 
     rows: tuple[EstimateRow, ...]
     rounds: int
     cap_usd: float
+    agent_usd: float | None = None
 
     @property
     def usd(self) -> float | None:
-        return _sum_known(row.usd for row in self.rows)
+        return None if self.agent_usd else _sum_known(row.usd for row in self.rows)
 
     @property
     def most_usd(self) -> float | None:
-        return _sum_known(row.most_usd for row in self.rows)
+        return None if self.agent_usd else _sum_known(row.most_usd for row in self.rows)
 
 
 def estimate_cost(config: Config, problem: Problem, kernel: str, prompts: PromptSet) -> CostEstimate:
@@ -103,7 +108,8 @@ def estimate_cost(config: Config, problem: Problem, kernel: str, prompts: Prompt
             price = model_catalog.model_price(config.daemon, model)
             row = _build_row(role, model, (calls * part, most * part), request, price, answer=answer)
             rows.append(_expect_turns(row, request, price, run=config.run) if request.tools else row)
-    return CostEstimate(tuple(rows), config.run.search.rounds, config.run.cap_usd)
+    agent_usd = reserved_agent_usd(config.run) if AGENT in config.run.planner else None
+    return CostEstimate(tuple(rows), config.run.search.rounds, config.run.cap_usd, agent_usd)
 
 
 def calls_per_role(config: RunConfig) -> dict[str, tuple[float, float]]:

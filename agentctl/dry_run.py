@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,6 +69,7 @@ def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | Non
             "usd": found.usd,
             "most_usd": found.most_usd,
             "cap_usd": found.cap_usd,
+            "agent_usd": found.agent_usd,
         },
         "\n".join(format_estimate(found)),
     )
@@ -76,12 +78,22 @@ def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | Non
 
 def format_estimate(found: CostEstimate) -> list[str]:
     """Return the lines of an estimate."""
+    agents = list(_agent_lines(found))
     if not found.rows:
-        return ["no planner of this run asks a model: it costs nothing"]
+        return agents or ["no planner of this run asks a model: it costs nothing"]
     width = max(len(row.model) for row in found.rows)
     head = ("role", "model", "calls", "tokens in", "shared", "out", "US$")
     table = [_format_columns(head, width), *(_format_columns(_row_cells(row), width) for row in found.rows)]
-    return [*table, *(_unpriced_lines(found) or _summary_lines(found))]
+    return [*table, *agents, *(_unpriced_lines(found) or ([] if agents else _summary_lines(found)))]
+
+
+def _agent_lines(found: CostEstimate) -> Iterator[str]:
+    if found.agent_usd == 0:
+        yield "the coding agent is said to be free (run.agent.usd = 0)"
+    elif found.agent_usd is not None:
+        held, cap = format_usd(found.agent_usd), format_usd(found.cap_usd)
+        yield f"each plan of the coding agent holds {held} of {cap} (run.cap_usd) while it works;"
+        yield "what it costs in all is not known beforehand"
 
 
 def _format_columns(cells: tuple[str, ...], width: int) -> str:

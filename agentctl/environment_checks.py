@@ -70,6 +70,7 @@ def run_checks(
     yield from _check_target(home, env, target)
     yield from _check_hosts(home, env, at)
     yield from _check_ray(home, env)
+    yield from _check_coding_agent(home, env)
     yield _check_service(home)
 
 
@@ -341,6 +342,39 @@ def _check_ray(home: Path, env: Mapping[str, str]) -> Iterator[Check]:
     else:
         where = found.daemon.ray_address or "a cluster of this machine's CPUs"
         yield Check("ray", GOOD, f"{said}, {where}")
+
+
+def _check_coding_agent(home: Path, env: Mapping[str, str]) -> Iterator[Check]:
+    """Yield what the configured coding agent can reach, because its network is open."""
+    from daemon.agents.scratch import find_program
+    from daemon.config import load_config
+    from remote.jail_backends import JailStrength, jail_strength
+
+    name = "coding agent"
+    try:
+        found = load_config(home, env).config
+    except (DaemonError, OSError):  # another check reports this error
+        return
+    agent = found.run.agent
+    if not agent.command:
+        return
+    program = find_program(agent.command)
+    if program is None:
+        fix = "install it, or name its path in run.agent.command"
+        yield Check(name, BAD, f"run.agent.command: there is no program {agent.command[0]!r}", fix)
+        return
+    unset = [variable for variable in agent.variables if variable not in env]
+    gets = f"; it gets {', '.join(agent.variables)}" if agent.variables else "; it gets no keys"
+    gets += f" ({', '.join(unset)} not set here)" if unset else ""
+    if jail_strength() is JailStrength.BUBBLEWRAP:
+        said = f"{program} works in a jail with an open network: it can send out the problem and its kernels"
+        fix = "a firewall of this machine can bound whom it reaches; run.agent.shown are the folders it reads"
+        yield Check(name, LOOK, f"{said}{gets}", fix)
+    elif found.daemon.allow_weak_jail:
+        said = f"nothing confines {program}: it can read and send out what this user can"
+        yield Check(name, LOOK, f"{said}{gets}", "apt-get install bubblewrap")
+    else:
+        yield Check(name, BAD, f"{program} is refused: nothing confines it", "apt-get install bubblewrap")
 
 
 def _check_service(home: Path) -> Check:

@@ -24,6 +24,10 @@ PLUGIN = Path(__file__).resolve().parents[1] / "plugins" / NAME
 MARK = ".installed-by-agentctl"
 """The file that marks a folder of skills as ours."""
 
+START_SECONDS = 60
+TOOL_SECONDS = 660
+"""How long Codex waits for the server, and for a tool (60 s by itself): `wait` takes up to 600 s."""
+
 _BLOCK = re.compile(rf"\n*# {NAME}: begin\n.*?# {NAME}: end\n?", re.DOTALL)
 
 
@@ -170,7 +174,7 @@ def _with_toml_server(config: Path, command: Sequence[str]) -> bytes:
     words = ", ".join(json.dumps(word) for word in command[1:])
     block = (
         f"# {NAME}: begin\n[mcp_servers.{NAME}]\ncommand = {json.dumps(command[0])}\nargs = [{words}]\n"
-        f"# {NAME}: end\n"
+        f"startup_timeout_sec = {START_SECONDS}\ntool_timeout_sec = {TOOL_SECONDS}\n# {NAME}: end\n"
     )
     return (f"{text}\n\n{block}" if text else block).encode()
 

@@ -21,7 +21,7 @@ import remote
 import seeds
 from agent_core.proposers import ProposerError, require_known_proposer
 from daemon import prompt_overrides
-from daemon.calls.budget_ledger import lost_call_events, settlement_event
+from daemon.calls.budget_ledger import lost_work
 from daemon.command_models import (
     MAX_MESSAGE,
     Approve,
@@ -430,11 +430,9 @@ def _resume_run(run: str, state: RunState, command: Resume) -> CommandOutcome:
 
 
 def _cancel_run(run: str, state: RunState, command: Cancel) -> CommandOutcome:
-    """End a run. Its calls under way are charged in full, because their answers will never arrive."""
-    gone = lost_call_events(state, state.open, reason="cancelled")
-    return CommandOutcome(
-        (*gone, RunCancelled(reason=command.reason)), beside=tuple(settlement_event(run, one) for one in gone)
-    )
+    """End a run. Its calls and agents under way are charged in full, because nobody awaits their end."""
+    gone, settled = lost_work(run, state, state.open, reason="cancelled")
+    return CommandOutcome((*gone, RunCancelled(reason=command.reason)), beside=settled)
 
 
 def _approve_run(run: str, state: RunState, command: Approve) -> CommandOutcome:

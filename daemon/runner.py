@@ -23,7 +23,7 @@ from agent_core.proposers import AGENT, is_llm_proposer
 from agent_core.roles import RoleError
 from agent_core.roles.session_protocol import SessionHost
 from agent_core.roles.worker_pool import WORKER_DIED
-from daemon.calls.budget_ledger import lost_call_events, settlement_event
+from daemon.calls.budget_ledger import BudgetLedger, lost_work
 from daemon.calls.device_time import DeviceLease, lease_device
 from daemon.calls.durable_calls import DurableCalls
 from daemon.calls.errors import EffectDeferred
@@ -126,6 +126,12 @@ class EffectRunner:
         }
 
     @property
+    def ledger(self) -> BudgetLedger:
+        """The budgets of what costs money."""
+        assert self._role_factory is not None, "a process that hosts coding agents has budgets"
+        return self._role_factory.ledger
+
+    @property
     def workers(self) -> Workers:
         """The evaluators, proposers and rewrite engines."""
         return self._workers
@@ -177,19 +183,17 @@ class EffectRunner:
     ) -> None:
         """Log the outcome of an effect, and the settlements that belong to it.
 
-        Calls that the effect left under way (only a bug does that) are ended with it.
+        Calls and agents that the effect left under way (only a bug does that) are ended with it.
         """
         outcome = replace(
             outcome, events=tuple(self._with_tried(run, one, outcome) for one in outcome.events)
         )
         ended = [event.key for event in outcome.events if isinstance(event, EffectEnded)]
-        gone = lost_call_events(
-            self._log.run_state(run), ended, reason="its effect ended before it had an outcome"
+        gone, settled = lost_work(
+            run, self._log.run_state(run), ended, reason="its effect ended before it had an outcome"
         )
         events = [NewEvent(run, event) for event in (*gone, *outcome.events)]
-        await self._log.append(
-            [*events, *(settlement_event(run, one) for one in gone), *beside], blobs=outcome.blobs
-        )
+        await self._log.append([*events, *settled, *beside], blobs=outcome.blobs)
 
     def _with_tried(self, run: str, event: Event, outcome: EffectOutcome) -> Event:
         """Return an executor's outcome with the other kernels that its session had judged."""

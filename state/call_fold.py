@@ -12,6 +12,8 @@ from math import log
 from typing import Any
 
 from state.events import (
+    AgentEnded,
+    AgentStarted,
     BudgetShort,
     BudgetWarned,
     CallCompleted,
@@ -25,6 +27,7 @@ from state.events import (
 )
 from state.model import (
     PREFILTER_STAGE,
+    AgentHold,
     Attempt,
     EffectKey,
     ModelQuestion,
@@ -90,7 +93,48 @@ def apply_call_ended(state: RunState, event: CallEnded) -> RunState:
     return _with_question(settled, event, effect, known.model_copy(update=said))
 
 
-def _require_open_effect(state: RunState, event: CallStarted | CallEnded) -> OpenEffect:
+def apply_agent_started(state: RunState, event: AgentStarted) -> RunState:
+    """Reserve what a coding agent may cost; what an earlier one of the effect did cost is charged."""
+    require_live(state, event)
+    effect = _require_open_effect(state, event)
+    before = effect.agent
+    if before is not None and not before.ended:
+        raise IllegalEvent(f"{event.key}: a second coding agent")
+    if event.number != (before.number if before is not None else 0) + 1:
+        raise IllegalEvent(f"{event.key}: coding agent {event.number} out of order")
+    charged = _charge_usd(state, before.usd) if before is not None else state
+    return _with_agent(charged, event.key, effect, AgentHold(number=event.number, usd=event.reserved_usd))
+
+
+def apply_agent_ended(state: RunState, event: AgentEnded) -> RunState:
+    """Hold what a coding agent says that it cost until the outcome charges it; charge an unknown cost now.
+
+    Logs from before AgentStarted reserved nothing: there the outcome alone charges.
+    """
+    require_live(state, event)
+    effect = _require_open_effect(state, event)
+    if effect.agent is None:
+        return state
+    if effect.agent.ended:
+        raise IllegalEvent(f"{event.key}: no coding agent is under way")
+    cost = event.usage.cost_usd
+    charged = evolve(_charge_usd(state, event.charged_usd), unknown_cost=state.unknown_cost or cost is None)
+    ended = AgentHold(number=effect.agent.number, usd=cost or 0.0, ended=True)
+    return _with_agent(charged, event.key, effect, ended)
+
+
+def _charge_usd(state: RunState, usd: float) -> RunState:
+    return evolve(state, spent_usd=round_usd(state.spent_usd + usd)) if usd else state
+
+
+def _with_agent(state: RunState, key: str, effect: OpenEffect, hold: AgentHold) -> RunState:
+    open_ = {**state.open, key: effect.model_copy(update={"agent": hold})}
+    return evolve(state, open=open_, reserved_usd=reserved_usd(open_.values()))
+
+
+def _require_open_effect(
+    state: RunState, event: AgentStarted | AgentEnded | CallStarted | CallEnded
+) -> OpenEffect:
     effect = state.open.get(event.key)
     if effect is None:
         raise IllegalEvent(f"{event.key}: {type(event).__name__} of an effect that is not in flight")

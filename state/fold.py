@@ -16,6 +16,7 @@ from typing import Any
 from state import call_fold, session_fold
 from state.events import (
     AgentEnded,
+    AgentStarted,
     BeamSelected,
     BudgetShort,
     BudgetWarned,
@@ -415,7 +416,8 @@ _HANDLERS: dict[type[Event], EventHandler] = {
     KernelTried: session_fold.apply_kernel_tried,
     ToolCallCompleted: session_fold.apply_tool_completed,
     SessionEnded: session_fold.apply_session_ended,
-    AgentEnded: session_fold.apply_agent_ended,
+    AgentStarted: call_fold.apply_agent_started,
+    AgentEnded: call_fold.apply_agent_ended,
     PredictionStarted: _apply_effect_started,
     PlanStarted: _apply_effect_started,
     ExecutionStarted: _apply_effect_started,

@@ -19,6 +19,7 @@ from typing import Any
 from state import spend
 from state.errors import ReadModelsStale
 from state.events import (
+    AgentEnded,
     CallCompleted,
     CallFailed,
     CallLost,
@@ -421,6 +422,7 @@ _HANDLERS: dict[type, Callable[[RecordedEvent, Any], Iterator[ReadModelChange]]]
     KernelRefuted: _record_refuted,
     KernelTried: _record_tried,
     KernelDiscarded: _record_discarded,
+    AgentEnded: spend.agent_spend,
     CallCompleted: spend.call_spend,
     CallFailed: spend.call_spend,
     CallLost: spend.call_spend,

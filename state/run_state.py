@@ -25,6 +25,7 @@ from state.events import (
 )
 from state.model import (
     PERSON,
+    AgentHold,
     Amount,
     Attempt,
     BeamEntry,
@@ -93,11 +94,13 @@ class OpenEffect(FrozenModel):
     slot: SlotAssignment | None = None
     calls: tuple[ModelQuestion, ...] = ()
     session: SessionProgress | None = None
+    agent: AgentHold | None = None
 
     @property
     def reserved_amount(self) -> Amount:
-        """What is reserved for its calls in flight."""
-        return sum((one.held for one in self.calls if one.held is not None), Amount())
+        """What is reserved for its calls in flight and its coding agent."""
+        calls = (one.held for one in self.calls if one.held is not None)
+        return sum(calls, Amount(usd=self.agent.usd if self.agent is not None else 0.0))
 
 
 @cache
@@ -225,7 +228,7 @@ class RunState(FrozenModel):
 
     @property
     def reserved_amount(self) -> Amount:
-        """What is reserved for calls in flight."""
+        """What is reserved for calls in flight, and for coding agents."""
         return sum((effect.reserved_amount for effect in self.open.values()), Amount())
 
     @property

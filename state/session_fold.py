@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from state.events import (
-    AgentEnded,
     KernelTried,
     SessionEnded,
     SessionStarted,
@@ -13,7 +12,7 @@ from state.events import (
 from state.model import SessionProgress, ToolStep, TriedKernel, round_seconds
 from state.run_state import IllegalEvent, OpenEffect, RunState, evolve, require_live
 
-_SessionEvent = AgentEnded | SessionStarted | ToolCallStarted | KernelTried | ToolCallCompleted | SessionEnded
+_SessionEvent = SessionStarted | ToolCallStarted | KernelTried | ToolCallCompleted | SessionEnded
 
 
 def apply_session_started(state: RunState, event: SessionStarted) -> RunState:
@@ -52,13 +51,6 @@ def _may_call_tool(effect: OpenEffect, session: SessionProgress, turn: int) -> b
         return turn == len(session.steps) - cut_off < session.turns
     call = effect.calls[turn] if turn < len(effect.calls) else None
     return call is not None and call.answer is not None and turn == len(effect.calls) - 1
-
-
-def apply_agent_ended(state: RunState, event: AgentEnded) -> RunState:
-    """Check that the effect is in flight; its outcome charges what the agent cost."""
-    require_live(state, event)
-    _require_effect(state, event)
-    return state
 
 
 def apply_kernel_tried(state: RunState, event: KernelTried) -> RunState:

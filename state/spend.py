@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from state.events import CallCompleted, CallFailed, CallLost, EffectEnded
+from state.events import AgentEnded, CallCompleted, CallFailed, CallLost, EffectEnded
 from state.model import EffectKey, Tokens
 from state.records import RecordedEvent
 
@@ -51,3 +51,11 @@ def call_spend(
         item.stream, item.run_seq, event.role, int(event.cost_usd is None), cost, tokens.input,
         tokens.output, endpoint, event.model, outcome, tokens.cached, ms,
     )  # fmt: skip
+
+
+def agent_spend(item: RecordedEvent, event: AgentEnded) -> Iterator[ReadModelChange]:
+    """Yield what is charged for a coding agent at its end; what it says that it cost is its outcome's."""
+    if not event.charged_usd:
+        return
+    role, cost = EffectKey.parse(event.key).role.value, round(event.charged_usd * NANO)
+    yield "spent", (item.stream, item.run_seq, role, 1, cost, 0, 0, None, None, None, 0, None)

@@ -2,6 +2,9 @@
 
 `needs(program, package=...)` marks a test that runs a program of the system: where the program is
 missing, the test is skipped and the summary names the package; with `--require-all` any skip fails.
+`optional(variable, package)` marks a test of a program that no machine has to have, such as a vendor's
+coding agent: the variable of the environment gives its path. Without it the test is skipped, with
+`--require-all` too.
 
 `slow` marks a test that takes long by nature. A plain run is a quick run: it leaves slow tests out and tries
 each property with fewer examples. `--all` runs everything; so does naming tests by node id, `-k` or `-m`, of
@@ -71,13 +74,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if shutil.which(program) is None:
             package = mark.kwargs.get("package", program)
             pytest.skip(f"needs {program}; to enable: apt-get install {package}")
+    for mark in item.iter_markers("optional"):
+        variable, package = mark.args
+        if not os.environ.get(variable):
+            pytest.skip(f"optional; to enable: set {variable} to the path of the program of {package}")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    # A test that is known to fail has run.
-    if report.skipped and not hasattr(report, "wasxfail") and item.config.getoption("--require-all"):
+    # A test that is known to fail has run, and nobody has to have an optional program.
+    may_skip = hasattr(report, "wasxfail") or item.get_closest_marker("optional") is not None
+    if report.skipped and not may_skip and item.config.getoption("--require-all"):
         report.outcome = "failed"
         report.longrepr = f"skipped under --require-all: {report.longrepr}"
     return report

@@ -24,8 +24,7 @@ from mcp_types import (
     Tool,
 )
 
-from daemon.agents.scratch import SLOT_FILE, SOCKET
-from daemon.agents.slot_tools import MAX_LINE_BYTES
+from daemon.agents import MAX_LINE_BYTES, SLOT_FILE, SOCKET
 from daemon.errors import DaemonError
 
 Context = ServerRequestContext[Any, Any]

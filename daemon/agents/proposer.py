@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -38,8 +40,8 @@ from state.model import (
     SessionEndReason,
     Usage,
     digest_of,
+    round_usd,
 )
-from state.records import NewEvent
 
 if TYPE_CHECKING:
     from daemon.runner import EffectRunner
@@ -104,15 +106,17 @@ class AgentProposer(MechanicalLearner):
             ScratchFolder.create, self._log.home, self._run, str(self._key), files
         )
         slot = SlotTools(host, bench, scratch.token, most_calls=request.session.turns)
+        reserved_usd = round_usd(request.session.cap_usd or 0.0)
         try:
             await slot.restore()
-            async with slot.serve(scratch.path):
-                end = await self._run_agent(config, scratch, slot)
+            command = await asyncio.to_thread(self._make_command, config, scratch, reserved_usd)
+            async with slot.serve(scratch.path), self._reserve(reserved_usd):
+                end = await self._run_agent(command, config, scratch, slot)
+                if slot.failure is not None:
+                    raise slot.failure
+                usage = await self._record_end(end, slot)
         finally:
             await asyncio.to_thread(scratch.remove)
-        if slot.failure is not None:
-            raise slot.failure
-        usage = await self._record_end(end, slot)
         submitted = slot.end.submitted if slot.end is not None else None
         if submitted is None and end.reason is not SessionEndReason.GAVE_UP:
             submitted = find_best(bench)
@@ -154,11 +158,23 @@ class AgentProposer(MechanicalLearner):
 
     # --- the process -------------------------------------------------------------------------------
 
-    async def _run_agent(self, config: AgentConfig, scratch: ScratchFolder, slot: SlotTools) -> _AgentEnd:
-        home = self._log.home.resolve()
-        command = await asyncio.to_thread(
-            agent_command, home, config, scratch.path, allow_weak=self._runner.allow_weak_jail
-        )
+    def _make_command(self, config: AgentConfig, scratch: ScratchFolder, usd: float) -> list[str]:
+        home, is_weak_allowed = self._log.home.resolve(), self._runner.allow_weak_jail
+        return agent_command(home, config, scratch.path, usd=usd, allow_weak=is_weak_allowed)
+
+    @asynccontextmanager
+    async def _reserve(self, reserved_usd: float) -> AsyncIterator[None]:
+        """Hold what the agent may cost until its end is logged. If it never is, the agent is lost."""
+        ledger, key = self._runner.ledger, str(self._key)
+        await ledger.reserve_agent(self._run, key, reserved_usd)
+        try:
+            yield
+        finally:
+            await ledger.settle_lost_agent(self._run, key)
+
+    async def _run_agent(
+        self, command: Sequence[str], config: AgentConfig, scratch: ScratchFolder, slot: SlotTools
+    ) -> _AgentEnd:
         began, transcript = time.monotonic(), Transcript()
         try:
             process = await start_process(
@@ -170,6 +186,7 @@ class AgentProposer(MechanicalLearner):
                 stderr=STDOUT,
             )
         except OSError as error:
+            await self._record_end(_AgentEnd(SessionEndReason.EXITED, None, Transcript(), 0.0), slot)
             raise RoleError(ErrorInfo(code="no_agent", message=f"run.agent.command: {error}")) from error
         reading = asyncio.create_task(transcript.read(process.stdout))
         try:
@@ -205,10 +222,12 @@ class AgentProposer(MechanicalLearner):
     async def _record_end(self, end: _AgentEnd, slot: SlotTools) -> Usage:
         """Log how the process ended, with its transcript, and return what it says that it cost."""
         data = end.transcript.content()
-        usage = read_usage(data)
+        usage = read_usage(data) if end.status is not None else Usage()
+        effect = self._log.run_state(self._run).open[str(self._key)]
+        held_usd = effect.agent.usd if effect.agent is not None else 0.0
         ended = AgentEnded(
             key=str(self._key),
-            delivery=self._log.run_state(self._run).open[str(self._key)].delivery,
+            delivery=effect.delivery,
             reason=end.reason.value,
             status=end.status,
             transcript=digest_of(data),
@@ -216,8 +235,9 @@ class AgentProposer(MechanicalLearner):
             tool_calls=slot.calls,
             seconds=end.seconds,
             usage=usage,
+            charged_usd=held_usd if usage.cost_usd is None else 0.0,
         )
-        await self._log.append([NewEvent(self._run, ended)], blobs=(data,))
+        await self._runner.ledger.settle_agent(self._run, ended, data)
         return usage
 
     async def aclose(self) -> None:

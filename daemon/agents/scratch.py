@@ -7,20 +7,27 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import daemon
 from agent_core.roles import RoleError
+from daemon.agents import SLOT_FILE
 from remote.jail_backends import JailStrength, jail_strength
 from state.model import AgentConfig, ErrorInfo, digest_of
 
-SOCKET = "tools.sock"
-SLOT_FILE = "slot.json"
-"""Where `agentctl mcp --slot` finds the token of the plan."""
+SERVER = "nki-kernel-agent"
+CODEX_CONFIG = ".codex/config.toml"
+"""Where Codex looks in its user's home, which the folder is for it."""
+START_SECONDS = 60
+TOOL_SECONDS = 3600
+"""How long Codex waits for the server to start, and for a tool; by itself it would wait 10 and 60 s."""
 
-TASK = "Read TASK.md in this folder and do what it says, with the tools of the MCP server nki-kernel-agent."
+TASK = f"Read TASK.md in this folder and do what it says, with the tools of the MCP server {SERVER}."
+_PATIENCE = dict.fromkeys(("MCP_CONNECT_TIMEOUT_MS", "MCP_TIMEOUT"), f"{START_SECONDS}000")
+"""Has Claude Code wait for the server before it asks its model; by itself it goes on after 5 s."""
 _ROOT = Path(daemon.__file__).resolve().parents[1]
 _NETWORK_FILES = (
     "/etc/ssl", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd", "/etc/pki",
@@ -38,13 +45,17 @@ class ScratchFolder:
 
     @classmethod
     def create(cls, home: Path, run: str, key: str, files: Mapping[str, bytes]) -> ScratchFolder:
-        """Make the folder anew, for this user alone; what an earlier delivery left there is removed."""
+        """Make the folder anew, for this user alone; what an earlier delivery left there is removed.
+
+        The server is named in both forms that agents read: `mcp.json`, and Codex's configuration.
+        """
         path = scratch_root(home) / digest_of(f"{run}/{key}".encode())[:24]
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True, mode=0o700)
         token = secrets.token_urlsafe(32)
         slot = json.dumps({"token": token}).encode()
-        for name, content in {**files, "mcp.json": _mcp_config(path), SLOT_FILE: slot}.items():
+        configs = {"mcp.json": _mcp_config(path), CODEX_CONFIG: _codex_config(path)}
+        for name, content in {**files, **configs, SLOT_FILE: slot}.items():
             place = path / name
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
@@ -61,17 +72,43 @@ def scratch_root(home: Path) -> Path:
     return home / "cache" / "agents"
 
 
-def _mcp_config(path: Path) -> bytes:
-    server = {
+def _server_config(path: Path) -> dict[str, Any]:
+    return {
         "command": sys.executable,
         "args": ["-m", "agentctl", "mcp", "--slot", str(path)],
         "env": {"PYTHONPATH": str(_ROOT)},
     }
-    return json.dumps({"mcpServers": {"nki-kernel-agent": server}}, indent=2).encode()
 
 
-def agent_command(home: Path, config: AgentConfig, scratch: Path, *, allow_weak: bool) -> list[str]:
+def _mcp_config(path: Path) -> bytes:
+    """Return the server in JSON. With `alwaysLoad`, Claude Code tells its model of all tools at once."""
+    server = {**_server_config(path), "alwaysLoad": True}
+    return json.dumps({"mcpServers": {SERVER: server}}, indent=2).encode()
+
+
+def _codex_config(path: Path) -> bytes:
+    """Return the server in TOML. With it, Codex calls tools unasked, and waits for them."""
+    server = _server_config(path)
+    lines = [
+        f"[mcp_servers.{SERVER}]",
+        f"command = {json.dumps(server['command'])}",
+        f"args = {json.dumps(server['args'])}",
+        "required = true",
+        'default_tools_approval_mode = "approve"',
+        f"startup_timeout_sec = {START_SECONDS}",
+        f"tool_timeout_sec = {TOOL_SECONDS}",
+        f"[mcp_servers.{SERVER}.env]",
+        *(f"{name} = {json.dumps(value)}" for name, value in server["env"].items()),
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def agent_command(
+    home: Path, config: AgentConfig, scratch: Path, *, usd: float, allow_weak: bool
+) -> list[str]:
     """Return the command line of an agent, within a jail where this machine has bubblewrap.
+
+    `usd` is what is reserved for it; a command that can be told so keeps it.
 
     Raises:
         RoleError: no command is set, its program is not there, or nothing confines it.
@@ -84,14 +121,13 @@ def agent_command(home: Path, config: AgentConfig, scratch: Path, *, allow_weak:
         "mcp": str(scratch / "mcp.json"),
         "scratch": str(scratch),
         "python": sys.executable,
+        "usd": f"{usd:g}",
     }
-    words = [_fill_in(word, values) for word in config.command]
-    program = shutil.which(words[0])
+    program = find_program(config.command)
     if program is None:
-        raise RoleError(
-            ErrorInfo(code="no_agent", message=f"run.agent.command: there is no program {words[0]!r}")
-        )
-    command = [program, *words[1:]]
+        message = f"run.agent.command: there is no program {config.command[0]!r}"
+        raise RoleError(ErrorInfo(code="no_agent", message=message))
+    command = [program, *(_fill_in(word, values) for word in config.command[1:])]
     dies = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     if jail_strength() is JailStrength.BUBBLEWRAP:
         return [*dies, *_jail(home, config, scratch, program), *command]
@@ -99,6 +135,12 @@ def agent_command(home: Path, config: AgentConfig, scratch: Path, *, allow_weak:
         message = "a coding agent needs bubblewrap, which does not work here, or daemon.allow_weak_jail"
         raise RoleError(ErrorInfo(code="weak_jail", message=message))
     return [*dies, *command]
+
+
+def find_program(command: Sequence[str]) -> str | None:
+    """Return the absolute path of the program that a command starts; None if there is none."""
+    program = shutil.which(_fill_in(command[0], {"python": sys.executable}))
+    return None if program is None else str(Path(program).absolute())
 
 
 def _fill_in(word: str, values: Mapping[str, str]) -> str:
@@ -131,12 +173,27 @@ def _jail(home: Path, config: AgentConfig, scratch: Path, program: str) -> list[
         sys.base_prefix,
         sys.prefix,
         *map(str, _packages()),
-        str(Path(program).resolve().parent),
     )
     for place in dict.fromkeys([*shown, *config.shown]):
         command += ["--ro-bind-try", place, place]
+    command += _show_program(Path(program))
     command += ["--tmpfs", str(home), "--bind", str(scratch), str(scratch)]
     return [*command, "--chdir", str(scratch), "--"]
+
+
+def _show_program(program: Path) -> Iterator[str]:
+    """Yield what shows a program: its folder, that of what it links to, and the packages of Node around it.
+
+    Of a program that lies in the user's home itself, only the file is shown.
+    """
+    target, own = program.resolve(), Path.home()
+    around = [folder for folder in target.parents if folder.name == "node_modules"]
+    for folder in dict.fromkeys([program.parent, target.parent, *around[-1:]]):
+        is_shown = any(folder.is_relative_to(one) for one in _SYSTEM_FOLDERS)
+        if not (is_shown or own.is_relative_to(folder)):
+            yield from ("--ro-bind", str(folder), str(folder))
+    if own.is_relative_to(program.parent):
+        yield from ("--ro-bind", str(target), str(program))
 
 
 def _packages() -> list[Path]:
@@ -152,6 +209,7 @@ def agent_environment(config: AgentConfig, scratch: Path) -> dict[str, str]:
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "LANG": "C.UTF-8",
+        **_PATIENCE,
         **given,
     }
 

@@ -24,14 +24,12 @@ from agent_core.roles.session_protocol import PastCall
 from agent_core.tools.answers import SessionEnd
 from agent_core.tools.registry import list_tools
 from agent_core.tools.workbench import Workbench
-from daemon.agents.scratch import SOCKET
+from daemon.agents import MAX_LINE_BYTES, SOCKET
 from daemon.calls.sessions import DurableSession
 from state.events import SessionStarted
 from state.fold import RunState
 from state.model import SessionEndReason, SessionProgress
 
-MAX_LINE_BYTES = 1 << 21
-"""The longest call: more than any kernel needs."""
 CUT_OFF = "cut_off"
 
 

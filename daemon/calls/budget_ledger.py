@@ -25,6 +25,8 @@ from stability import budget
 from stability.budget import DEVICE_RESOURCES, NO_AMOUNT, BudgetAccount, DayCaps
 from state.errors import AppendError
 from state.events import (
+    AgentEnded,
+    AgentStarted,
     CallCompleted,
     CallEnded,
     CallLost,
@@ -34,10 +36,22 @@ from state.events import (
     Event,
     RunPaused,
 )
+from state.events.session import AGENT_LOST
 from state.fold import RunState
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, Amount, ModelQuestion, PauseCause, Resource, RunStatus
+from state.model import (
+    SYSTEM_STREAM,
+    Amount,
+    ModelQuestion,
+    PauseCause,
+    Resource,
+    RunStatus,
+    Usage,
+    digest_of,
+    round_usd,
+)
 from state.records import NewEvent
+from state.run_state import OpenEffect
 
 LOOK_SECONDS = 5.0
 """How long (seconds) a call waits for room before it checks again, because a cap may have been raised."""
@@ -45,10 +59,8 @@ LOOK_SECONDS = 5.0
 MIN_DEVICE_SECONDS = 1.0
 """If less device time (seconds) than this is left, it counts as none: nothing could be evaluated in it."""
 
-DEVICE, TIME = "device", "time"
-"""Prefixes of the names under which time is held in the system stream; names of calls begin with a run's
-id.
-"""
+AGENT, DEVICE, TIME = "agent", "device", "time"
+"""Prefixes of the names in the system stream of what is no call; names of calls begin with a run's id."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("calls")
 
@@ -66,6 +78,31 @@ def call_name(run: str, key: str, call: int, attempt: int) -> str:
     return f"{run} {key} {call} {attempt}"
 
 
+def agent_name(run: str, key: str, number: int) -> str:
+    """Return the name of a coding agent in the system stream."""
+    return f"{AGENT} {run} {key} {number}"
+
+
+def lost_agent_event(key: str, effect: OpenEffect) -> AgentEnded:
+    """Return the end of a coding agent that nobody awaited: its cost is unknown, so it costs all it holds."""
+    return AgentEnded(
+        key=key,
+        delivery=effect.delivery,
+        reason=AGENT_LOST,
+        transcript=digest_of(b""),
+        usage=Usage(cost_usd=None),
+        charged_usd=effect.agent.usd if effect.agent is not None else 0.0,
+    )
+
+
+def agent_settlement_event(run: str, ended: AgentEnded, effect: OpenEffect) -> NewEvent:
+    """Return the event that settles a coding agent's end in the day's budget."""
+    cost = ended.usage.cost_usd
+    name = agent_name(run, ended.key, effect.agent.number if effect.agent is not None else 0)
+    amount = Amount(usd=round_usd(ended.charged_usd if cost is None else cost))
+    return NewEvent(SYSTEM_STREAM, DaySettled(call=name, amount=amount))
+
+
 def lost_call_event(key: str, call: int, known: ModelQuestion, *, priced: bool, reason: str) -> CallLost:
     """Return the outcome of an attempt whose result is unknown: it costs all that was held for it."""
     held = known.held or Amount()
@@ -81,15 +118,25 @@ def lost_call_event(key: str, call: int, known: ModelQuestion, *, priced: bool, 
     )
 
 
-def lost_call_events(state: RunState, keys: Iterable[str], *, reason: str) -> tuple[CallLost, ...]:
-    """Return the outcomes of all calls under way of these effects, which end with them."""
-    return tuple(
-        lost_call_event(key, call, known, priced=state.prices.get(known.model) is not None, reason=reason)
-        for key in keys
-        if key in state.open
-        for call, known in enumerate(state.open[key].calls)
-        if known.held is not None
-    )
+def lost_work(
+    run: str, state: RunState, keys: Iterable[str], *, reason: str
+) -> tuple[tuple[AgentEnded | CallLost, ...], tuple[NewEvent, ...]]:
+    """Return the outcomes of all calls and agents under way of these effects, and their settlements."""
+    gone: list[AgentEnded | CallLost] = []
+    settled: list[NewEvent] = []
+    for key in keys:
+        effect = state.open.get(key)
+        for call, known in enumerate(effect.calls if effect is not None else ()):
+            if known.held is not None:
+                priced = state.prices.get(known.model) is not None
+                lost = lost_call_event(key, call, known, priced=priced, reason=reason)
+                gone.append(lost)
+                settled.append(settlement_event(run, lost))
+        if effect is not None and effect.agent is not None and not effect.agent.ended:
+            ended = lost_agent_event(key, effect)
+            gone.append(ended)
+            settled.append(agent_settlement_event(run, ended, effect))
+    return tuple(gone), tuple(settled)
 
 
 def settlement_event(run: str, outcome: CallEnded) -> NewEvent:
@@ -129,19 +176,42 @@ class BudgetLedger:
             RoleError: `budget`: there is no room, and nothing under way that may free any.
             EffectDeferred: the run is paused or over, or waits for a day that has room.
         """
+        is_priced = event.price is not None or event.model in self._log.run_state(run).prices
+        name = call_name(run, event.key, event.call, event.attempt)
+        await self._reserve(run, event, name, event.reserved, blobs)
+        if not is_priced:
+            log.warning("price_unknown", run=run, model=event.model, cap_usd="cannot be kept for it")
+
+    async def reserve_agent(self, run: str, key: str, usd: float) -> None:
+        """Log that a coding agent starts, as soon as there is room for what it may cost.
+
+        Raises:
+            RoleError, EffectDeferred: as for calls.
+        """
+        before = self._log.run_state(run).open[key].agent
+        number = (before.number if before is not None else 0) + 1
+        event = AgentStarted(key=key, number=number, reserved_usd=usd)
+        await self._reserve(run, event, agent_name(run, key, number), Amount(usd=usd), ())
+
+    async def _reserve(
+        self, run: str, event: AgentStarted | CallStarted, name: str, wanted: Amount, blobs: Sequence[bytes]
+    ) -> None:
         while True:
             freed = self._freed
             async with self._turn:
                 state = self._log.run_state(run)
                 if state.status is not RunStatus.RUNNING:
                     raise EffectDeferred
-                short = budget.find_short_account(self._run_accounts(run, state, event.reserved))
+                short = budget.find_short_account(self._run_accounts(run, state, wanted))
                 if short is None:
-                    await self._log_call_start(run, state, event, blobs)
+                    reserved = DayReserved(day=self.today, call=name, amount=wanted)
+                    await self._log_start(
+                        run, [NewEvent(run, event), NewEvent(SYSTEM_STREAM, reserved)], blobs
+                    )
                     return
                 if not budget.may_free_room(short):
                     await self._refuse_shortage(run, state, short)
-            log.debug("call_waits", run=run, key=event.key, resource=short.resource.value)
+            log.debug("waits_for_room", run=run, key=event.key, resource=short.resource.value)
             await self._wait_for_room(freed)
 
     async def _wait_for_room(self, freed: asyncio.Event) -> None:
@@ -174,19 +244,13 @@ class BudgetLedger:
         holds = day.held.items() if day is not None else ()
         return sum((one.amount for name, one in holds if name.startswith(prefix)), Amount())
 
-    async def _log_call_start(
-        self, run: str, state: RunState, event: CallStarted, blobs: Sequence[bytes]
-    ) -> None:
-        name = call_name(run, event.key, event.call, event.attempt)
-        reserved = DayReserved(day=self.today, call=name, amount=event.reserved)
+    async def _log_start(self, run: str, events: Sequence[NewEvent], blobs: Sequence[bytes]) -> None:
         try:
-            await self._log.append([NewEvent(run, event), NewEvent(SYSTEM_STREAM, reserved)], blobs=blobs)
+            await self._log.append(events, blobs=blobs)
         except AppendError:
             if self._log.run_state(run).has_ended:
                 raise EffectDeferred from None
             raise
-        if event.price is None and event.model not in state.prices:
-            log.warning("price_unknown", run=run, model=event.model, cap_usd="cannot be kept for it")
         await self._warn_run(run)
 
     async def record_reused_answer(
@@ -286,6 +350,10 @@ class BudgetLedger:
 
     async def settle_lost_holds(self) -> None:
         """Charge holds that earlier processes never settled in full, because their real use is unknown."""
+        for run in self._log.active_runs():
+            state = self._log.run_state(run)
+            for key in state.open:
+                await self.settle_lost_agent(run, key)
         day = self._log.system_state().day
         lost = [
             NewEvent(SYSTEM_STREAM, DaySettled(call=name, amount=hold.amount))
@@ -342,6 +410,33 @@ class BudgetLedger:
         self._wake_waiters()
         async with self._turn:
             await self._warn_run(run)
+
+    async def settle_agent(self, run: str, ended: AgentEnded, transcript: bytes = b"") -> None:
+        """Log the end of a coding agent, and its cost.
+
+        Raises:
+            EffectDeferred: the run is over; then its end has charged the agent.
+        """
+        effect = self._log.run_state(run).open.get(ended.key)
+        if effect is None:
+            raise EffectDeferred
+        settled = agent_settlement_event(run, ended, effect)
+        try:
+            await self._log.append([NewEvent(run, ended), settled], blobs=(transcript,))
+        except AppendError:
+            if self._log.run_state(run).has_ended:
+                raise EffectDeferred from None
+            raise
+        await self.notify_freed(run)
+
+    async def settle_lost_agent(self, run: str, key: str) -> None:
+        """Charge an effect's coding agent with all that it holds, if it is under way and nobody awaits it."""
+        effect = self._log.run_state(run).open.get(key)
+        if effect is None or effect.agent is None or effect.agent.ended:
+            return
+        log.warning("agent_lost", run=run, key=key, charged_usd=effect.agent.usd)
+        with suppress(EffectDeferred):
+            await self.settle_agent(run, lost_agent_event(key, effect))
 
     def _wake_waiters(self) -> None:
         self._freed.set()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agent_core.ensemble import parse_model_shares, planner_models
-from agent_core.proposers import ANY_ENDPOINT, is_llm_proposer
+from agent_core.proposers import AGENT, ANY_ENDPOINT, is_llm_proposer
 from agent_core.providers import keys, registry
 from agent_core.providers.keys import KeyFault
 from agent_core.providers.registry import UnknownEndpoint
@@ -22,8 +22,10 @@ def find_model_faults(
 ) -> list[str]:
     """Return the faults that keep a run's models from being asked; none if no planner asks models.
 
-    Keys are needed only if the caller `sends` questions.
+    Keys are needed only if the caller `sends` questions. Coding agents need a budget, too.
     """
+    if agent_faults := list(_find_agent_budget_faults(run)):
+        return agent_faults
     planners = [name for name in dict.fromkeys(run.planner) if is_llm_proposer(name)]
     if not planners:
         return []
@@ -103,3 +105,17 @@ def _find_missing_budget(run: RunConfig, daemon: DaemonConfig) -> Iterator[str]:
         if price is not None and price.max_cost(1000, 1000) > 0:
             yield f"run.cap_usd = 0: {model} costs money; say how much the run may spend, in US$"
             return
+
+
+def _find_agent_budget_faults(run: RunConfig) -> Iterator[str]:
+    """Yield a fault if no coding agent could start under the run's cap, or nothing would bound their cost."""
+    if AGENT not in run.planner:
+        return
+    usd = run.agent.usd
+    if usd is None and run.cap_usd == 0:
+        yield (
+            "run.cap_usd = 0: coding agents cost money; say how much the run may spend, in US$, "
+            "or set run.agent.usd = 0 if they are free"
+        )
+    elif usd is not None and usd > run.cap_usd:
+        yield f"run.agent.usd = {usd:g} is more than run.cap_usd = {run.cap_usd:g}: no agent could start"

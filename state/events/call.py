@@ -133,8 +133,8 @@ class DayReserved(Event):
     """In the system stream: an upper limit of the day's budget was reserved.
 
     `call` names what it is for: RUN KEY CALL ATTEMPT for a call, beside its CallStarted; "device RUN KEY
-    NUMBER" for an evaluation on a device; "time NUMBER" for a stretch of time in which runs are in progress.
-    `day` is the UTC date, YYYY-MM-DD.
+    NUMBER" for an evaluation on a device; "agent RUN KEY NUMBER" for a coding agent, beside its AgentStarted;
+    "time NUMBER" for a stretch of time in which runs are in progress. `day` is the UTC date, YYYY-MM-DD.
     """
 
     version = 2

@@ -130,12 +130,34 @@ class SessionEnded(Event):
         return f"{self.key}#session#end"
 
 
+AGENT_LOST = "lost"
+"""The reason of an AgentEnded whose agent nobody awaited: its host, or its run, was ended."""
+
+
+class AgentStarted(Event):
+    """The process of a coding agent is about to start; `reserved_usd` is held of the budgets until it ends.
+
+    `number` counts the agents that were started for the effect, from 1; it rises after a crash.
+    """
+
+    family = "call"
+    type: Literal["AgentStarted"] = "AgentStarted"
+    key: Key
+    number: int = Field(ge=1)
+    reserved_usd: float = Field(ge=0, allow_inf_nan=False)
+
+    @property
+    def once_key(self) -> str:
+        return f"{self.key}#agent_start{self.number}"
+
+
 class AgentEnded(Event):
     """The process of a coding agent is over: how, what it wrote, and what it says that it cost.
 
-    `delivery` is that of its effect; one that a crash cut off has no such event. `transcript` is the blob of
-    its output, whose middle is left out if `cut`. `reason` is why it was ended, or `exited`. The costs are
-    charged with the effect's outcome.
+    `delivery` is that of its effect. `transcript` is the blob of its output, whose middle is left out if
+    `cut`. `reason` is why it was ended, `exited`, or `lost` if nobody could await its end. A known cost is
+    charged with the effect's outcome. If it is unknown, all that was reserved is charged at once:
+    `charged_usd`.
     """
 
     family = "call"
@@ -149,7 +171,8 @@ class AgentEnded(Event):
     tool_calls: int = Field(default=0, ge=0)
     seconds: float = Field(default=0.0, ge=0)
     usage: Usage = Field(default_factory=Usage)
+    charged_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False, exclude_if=is_empty)
 
     @property
-    def once_key(self) -> str:
-        return f"{self.key}#agent{self.delivery}"
+    def once_key(self) -> str | None:
+        return None if self.reason == AGENT_LOST else f"{self.key}#agent{self.delivery}"

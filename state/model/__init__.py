@@ -19,6 +19,7 @@ from state.model.base import (
     canonical_json,
     digest_of,
     is_empty,
+    is_unset,
     validation_reason,
 )
 from state.model.calibration import CalibratedTime, CalibrationName, DeviceCalibration
@@ -99,7 +100,7 @@ from state.model.search import (
     StopReason,
     TechniqueCredit,
 )
-from state.model.sessions import SessionEndReason, SessionProgress, ToolStep, TriedKernel
+from state.model.sessions import AgentHold, SessionEndReason, SessionProgress, ToolStep, TriedKernel
 from state.model.settings import (
     AgentConfig,
     ApprovalPoint,
@@ -125,6 +126,7 @@ __all__ = [
     "TRUSTED_AUTHORS",
     "UNKNOWN_AUTHOR",
     "AgentConfig",
+    "AgentHold",
     "Amount",
     "ApprovalPoint",
     "Attempt",
@@ -202,6 +204,7 @@ __all__ = [
     "draw_seed",
     "is_empty",
     "is_simplification",
+    "is_unset",
     "round_seconds",
     "round_usd",
     "simplification_key",

@@ -38,6 +38,11 @@ def is_empty(value: object) -> bool:
     return not value
 
 
+def is_unset(value: object) -> bool:
+    """Whether an optional field has no value; 0 is one."""
+    return value is None
+
+
 def validation_reason(fault: Mapping[str, Any]) -> str:
     """Return the message of an entry of a ValidationError, without pydantic's prefix before our own."""
     raised = fault.get("ctx", {}).get("error")

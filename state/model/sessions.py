@@ -49,6 +49,18 @@ class ToolStep(FrozenModel):
     tried: TriedKernel | None = None
 
 
+class AgentHold(FrozenModel):
+    """What an effect's coding agent holds of the budgets: all that is reserved for it while it works.
+
+    When it has `ended`, it is what it says that it cost, until the effect's outcome charges that. `number`
+    counts the agents of the effect.
+    """
+
+    number: int
+    usd: float = Field(ge=0)
+    ended: bool = False
+
+
 class SessionProgress(FrozenModel):
     """A session in flight: its role and model, and its tool calls in order. Turns are the effect's calls.
 

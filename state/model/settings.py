@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from state.model.base import FrozenModel, is_empty
+from state.model.base import FrozenModel, is_empty, is_unset
 from state.model.hosts import HostEntry, HostTag
 from state.model.judgement import LatencyBounds, ProblemRef
 from state.model.scoring import ScoreConfig
@@ -128,7 +128,7 @@ class AgentConfig(FrozenModel):
 
     command: tuple[str, ...] = Field(
         default=(),
-        description="the program and its arguments; {task}, {mcp}, {scratch}, {python} are filled in",
+        description="the program and its arguments; {task}, {mcp}, {scratch}, {python}, {usd} are filled in",
     )
     variables: tuple[str, ...] = Field(
         default=(), description="variables of agentd's environment that it gets, such as its key"
@@ -140,6 +140,14 @@ class AgentConfig(FrozenModel):
     seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long it may work on one plan")
     tool_calls: int = Field(
         default=64, ge=1, le=1000, description="calls of tools that it may make for one plan"
+    )
+    usd: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        exclude_if=is_unset,
+        description="what is reserved of caps for one plan, and filled in for {usd}; "
+        "unset: run.llm.session_percent of run.cap_usd",
     )
 
 

@@ -39,7 +39,16 @@ def _anthropic(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
         "cache_read_input_tokens": said.cached,
         "cache_creation_input_tokens": said.written,
     }
-    message = {"model": said.model or asked.model, "usage": {**usage, "output_tokens": 1}}
+    message: dict[str, Any] = {
+        "id": f"msg_{asked.number}",
+        "type": "message",
+        "role": "assistant",
+        "content": [],
+        "model": said.model or asked.model,
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {**usage, "output_tokens": 1},
+    }
     usual = "tool_use" if said.calls else "end_turn"
     stop = said.stop or ("refusal" if said.refusal is not None else usual)
     delta: dict[str, Any] = {"stop_reason": None if said.ending == "no_stop" else stop}
@@ -61,7 +70,9 @@ def _anthropic(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
         _text_delta(said.text[:half], at),
     ]
     called = [
-        event for number, call in enumerate(said.calls, at + 1) for event in _call_events(number, *call)
+        event
+        for number, call in enumerate(said.calls, at + 1)
+        for event in _call_events(number, f"toolu_{asked.turn}_{number}", *call)
     ]
     after = [_text_delta(said.text[half:], at), stopped, *called, ending, {"type": "message_stop"}]
     return [_event(e, named=True) for e in before], [_event(e, named=True) for e in after]
@@ -111,12 +122,14 @@ def _responses(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
     items.append(
         {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
     )
-    for at, (name, arguments) in enumerate(said.calls):
+    for at, (named, arguments) in enumerate(said.calls):
+        namespace, _, name = named.rpartition("/")
         items.append(
             {
+                **({"namespace": namespace} if namespace else {}),
                 "type": "function_call",
-                "id": f"fc_{at}",
-                "call_id": f"call_{at}",
+                "id": f"fc_{asked.turn}_{at}",
+                "call_id": f"call_{asked.turn}_{at}",
                 "name": name,
                 "arguments": arguments,
                 "status": "completed",
@@ -247,9 +260,9 @@ def _thinking_events(text: str) -> list[dict[str, Any]]:
     ]
 
 
-def _call_events(at: int, name: str, arguments: str) -> list[dict[str, Any]]:
+def _call_events(at: int, id_: str, name: str, arguments: str) -> list[dict[str, Any]]:
     half = len(arguments) // 2
-    begun = {"type": "tool_use", "id": f"toolu_{at}", "name": name, "input": {}}
+    begun = {"type": "tool_use", "id": id_, "name": name, "input": {}}
     pieces = [{"type": "input_json_delta", "partial_json": p} for p in (arguments[:half], arguments[half:])]
     return [
         {"type": "content_block_start", "index": at, "content_block": begun},

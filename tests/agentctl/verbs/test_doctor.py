@@ -156,6 +156,44 @@ def test_a_cluster_is_looked_at_where_it_judges(ctl, home, monkeypatch):
     assert list(environment_checks._check_ray(home, {})) == []
 
 
+AGENT = """[run.agent]
+command = ["{python}", "-m", "agent"]
+variables = ["SOME_AGENT_KEY"]
+"""
+
+
+def test_a_coding_agent_is_said_to_have_an_open_network(ctl, home, monkeypatch):
+    assert "coding agent" not in found(ctl)
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(AGENT)
+    check = found(ctl)["coding agent"]
+    assert check["result"] == LOOK
+    assert "open network: it can send out the problem and its kernels" in check["found"]
+    assert "SOME_AGENT_KEY (SOME_AGENT_KEY not set here)" in check["found"]
+    assert "firewall" in check["remedy"]
+    monkeypatch.setenv("SOME_AGENT_KEY", KEY)
+    assert KEY not in ctl("doctor", "--json").out
+    assert "not set here" not in found(ctl)["coding agent"]["found"]
+
+
+def test_a_coding_agent_without_a_jail_is_refused_or_sees_all(ctl, home, monkeypatch):
+    monkeypatch.setattr("remote.jail_backends.jail_strength", lambda: checkup_strength("namespaces"))
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(AGENT)
+    check = found(ctl)["coding agent"]
+    assert (check["result"], "is refused: nothing confines it" in check["found"]) == (BAD, True)
+    (home / "config.toml").write_text(f"{AGENT}[daemon]\nallow_weak_jail = true\n")
+    check = found(ctl)["coding agent"]
+    assert (check["result"], "can read and send out what this user can" in check["found"]) == (LOOK, True)
+
+
+def test_a_coding_agent_that_is_not_installed_is_bad(ctl, home):
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text('[run.agent]\ncommand = ["no-such-agent"]\n')
+    check = found(ctl)["coding agent"]
+    assert (check["result"], "no-such-agent" in check["found"]) == (BAD, True)
+
+
 @pytest.mark.parametrize(("code", "result"), [(errno.EPERM, LOOK), (None, GOOD)])
 def test_hardware_counters_are_checked_for_a_target_that_has_them(ctl, monkeypatch, code, result):
     def open_counter(*_):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -12,8 +13,12 @@ import pytest
 
 from daemon.agents.scratch import scratch_root
 from daemon.agents.transcript import HALF_BYTES, read_usage
+from daemon.command_models import Cancel
+from daemon.inbox import put_command
 from state.events import (
     AgentEnded,
+    AgentStarted,
+    BudgetShort,
     ExecutionFailed,
     ExecutionStarted,
     KernelKept,
@@ -24,6 +29,7 @@ from state.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from state.log import EventLog
 from state.model import AgentConfig, SearchConfig, SessionEndReason
 from state.reader import LogReader
 from state.verify import verify_log
@@ -32,14 +38,22 @@ from tests.support.mcp_clients import ROOT
 
 pytestmark = pytest.mark.needs("bwrap", package="bubblewrap")
 PROGRAM = Path(coding_agent.__file__)
+HELD_USD = 2.5
+"""A fourth of the cap of these runs, by run.llm.session_percent."""
 
 
-def config_of(habit: str, *, plans: int = 1, **agent):
+def config_of(habit: str, *, plans: int = 1, cap_usd: float = 10.0, **agent):
     search = SearchConfig(beam=1, plans=plans, rounds=1, explorers=0, within_percent=0)
     command = ("{python}", str(PROGRAM), habit)
     found = AgentConfig(command=command, shown=(str(PROGRAM.parent),), **{"seconds": 60, **agent})
     return fakes.CONFIG.model_copy(
-        update={"planner": ("agent",), "agent": found, "search": search, "cap_usd": 10.0, "starts": "kernel"}
+        update={
+            "planner": ("agent",),
+            "agent": found,
+            "search": search,
+            "cap_usd": cap_usd,
+            "starts": "kernel",
+        }
     )
 
 
@@ -77,6 +91,22 @@ def events(home: Path, run: str, *kinds: type) -> list:
     return [event for event in found if isinstance(event, kinds)]
 
 
+def check_day(home: Path, spent_usd: float) -> None:
+    """Everything that was reserved of the day is settled, and it was charged this much."""
+    with LogReader.open(home) as reader:
+        day = reader.system_state().day
+    assert day.held == {}
+    assert day.spent.usd == pytest.approx(spent_usd)
+
+
+def check_cap(home: Path, run: str) -> None:
+    """At no event was more spent and reserved than the cap."""
+    with LogReader.open(home) as reader:
+        for at in range(1, reader.run_seq(run) + 1):
+            state = reader.run_state(run, at)
+            assert state.spent_usd + state.reserved_usd <= state.config.cap_usd
+
+
 def blob(home: Path, digest: str) -> bytes:
     with LogReader.open(home) as reader:
         return reader.get_blob(digest)
@@ -100,6 +130,9 @@ def test_an_agent_makes_a_kernel_faster_and_all_of_it_is_in_the_log(home):
     with LogReader.open(home) as reader:
         state = reader.run_state(run)
     assert state.spent_usd == pytest.approx(0.25)
+    (held,) = events(home, run, AgentStarted)
+    assert (held.number, held.reserved_usd) == (1, HELD_USD)
+    check_day(home, 0.25)
     assert state.best.latency_ms < state.initial.latency_ms
 
 
@@ -183,6 +216,13 @@ def test_a_killed_daemon_starts_the_plan_again_and_loses_nothing(home):
     check_log(home, run)
     started = [one for one in events(home, run, ExecutionStarted) if one.key.startswith("r1.")]
     assert max(one.delivery for one in started) == 3
+    first, second, last = events(home, run, AgentEnded)
+    assert (first.reason, second.reason, last.reason) == ("lost", "lost", "submitted")
+    assert {first.charged_usd, second.charged_usd} == {HELD_USD}, "nobody knows what they cost"
+    with LogReader.open(home) as reader:
+        assert reader.run_state(run).spent_usd == pytest.approx(2 * HELD_USD + 0.25)
+        assert reader.run_state(run).unknown_cost
+    check_day(home, 2 * HELD_USD + 0.25)
     assert before <= {one.source for one in events(home, run, KernelTried)}
     turns = [one.turn for one in events(home, run, ToolCallCompleted)]
     assert turns == list(range(len(turns)))
@@ -233,3 +273,91 @@ def test_what_an_agent_says_that_it_cost(text, cost, tokens):
     found = read_usage(text.encode())
     assert found.cost_usd == cost
     assert (found.input_tokens, found.output_tokens) == tokens
+
+
+@pytest.mark.slow
+def test_agents_side_by_side_wait_for_room_under_the_cap(home):
+    """Three of 0.6 US$ under a cap of 1.2: two at a time, the third when both have ended."""
+    run = finish(home, "tweak", plans=3, at_a_time=3, cap_usd=1.2, usd=0.6)
+    found = events(home, run, AgentStarted, AgentEnded)
+    assert [type(one) for one in found].count(AgentStarted) == 3
+    under_way = most = 0
+    for one in found:
+        under_way += 1 if isinstance(one, AgentStarted) else -1
+        most = max(most, under_way)
+    assert most == 2
+    check_cap(home, run)
+    check_day(home, 0.75)
+
+
+@pytest.mark.slow
+def test_an_agent_for_which_no_room_is_left_is_not_started(home):
+    """The first says that it cost 0.25 of 0.7 US$: there is no room for another 0.6."""
+    run = finish(home, "tweak", plans=2, cap_usd=0.7, usd=0.6)
+    assert len(events(home, run, AgentStarted)) == 1
+    (short,) = events(home, run, BudgetShort)
+    assert (short.resource, short.wanted) == ("usd", 0.6)
+    (failed,) = events(home, run, ExecutionFailed)
+    assert failed.error.code == "budget"
+    check_cap(home, run)
+
+
+def test_an_agent_that_does_not_say_what_it_cost_is_charged_what_was_reserved(home):
+    run = finish(home, "crash", usd=0.6)
+    (ended,) = events(home, run, AgentEnded)
+    assert (ended.usage.cost_usd, ended.charged_usd) == (None, 0.6)
+    with LogReader.open(home) as reader:
+        state = reader.run_state(run)
+        spent = sum(row["cost_nano_usd"] for row in reader.spend_rows(run))
+    assert (state.spent_usd, state.unknown_cost) == (0.6, True)
+    assert spent == 600_000_000
+    check_day(home, 0.6)
+
+
+def has_tried_kernel(event_log: EventLog, run: str) -> bool:
+    return event_log.run_seq(run) > 0 and any(
+        item.type == "KernelTried" for item in event_log.read(stream=run, limit=10_000)
+    )
+
+
+def test_a_cancelled_run_is_charged_for_the_agents_that_it_ends(home):
+    run = fakes.submit_run(home, config_of("hang_later", usd=0.6))
+
+    async def cancel_while_it_works(event_log) -> None:
+        hosting = asyncio.create_task(fakes.host_until_ended(event_log, run))
+        async with asyncio.timeout(120):
+            while not has_tried_kernel(event_log, run):  # noqa: ASYNC110 - no event says so
+                await asyncio.sleep(0.05)
+        put_command(home, Cancel(run=run))
+        await hosting
+
+    with EventLog.open(home) as event_log:
+        asyncio.run(cancel_while_it_works(event_log))
+    check_log(home, run)
+    (ended,) = events(home, run, AgentEnded)
+    assert (ended.reason, ended.charged_usd) == ("lost", 0.6)
+    with LogReader.open(home) as reader:
+        assert reader.run_state(run).spent_usd == 0.6
+    check_day(home, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["cap_usd=0"], "coding agents cost money"),
+        (["cap_usd=1", "agent.usd=2"], "run.agent.usd = 2 is more than run.cap_usd = 1"),
+    ],
+)
+def test_a_cap_under_which_no_agent_could_start_is_refused(ctl, settings, said):
+    words = ['planner=["agent"]', 'agent.command=["true"]', *settings]
+    called = ctl("run", "--problem", "silu", "--dry-run", *(p for word in words for p in ("--set", word)))
+    assert called.status == 2
+    assert said in fakes.join_wrapped_lines(called.err)
+
+
+def test_a_dry_run_says_what_an_agent_holds_and_that_its_cost_is_unknown(ctl):
+    words = ["--set", 'planner=["agent"]', "--set", 'agent.command=["true"]', "--set", "cap_usd=2"]
+    called = ctl("run", "--problem", "silu", *words, "--dry-run")
+    assert "holds $0.50 of $2.00" in called.out
+    found = ctl("run", "--problem", "silu", *words, "--dry-run", "--json").json
+    assert (found["usd"], found["agent_usd"]) == (None, 0.5)
