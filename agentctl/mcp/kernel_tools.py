@@ -12,7 +12,7 @@ from agent_core.tools.answers import ToolAnswer, ToolArguments, ToolOutcome, Too
 from agent_core.tools.kernel_tools import CheckAnswer, KernelRefused
 from agent_core.tools.registry import TOOLS, Tool, call_tool
 from agent_core.tools.workbench import Workbench
-from agentctl.mcp.answers import LatencyClaim, RefusedCall, ServerFault, ToolOutput
+from agentctl.mcp.answers import LatencyClaim, RefusedCall, ServerFault, ToolInput, ToolOutput
 from agentctl.mcp.benches import Benches, BenchName
 
 OFFERED = (
@@ -21,7 +21,7 @@ OFFERED = (
 )  # fmt: skip
 """The tools of sessions that make sense outside one: nothing is submitted here, and nothing given up."""
 
-_PLACE = {
+_PLACE: dict[str, tuple[type[str], Any]] = {
     "problem": (str, Field(default="", description="a problem's name, or the absolute path of its folder")),
     "run": (str, Field(default="", description="instead: a run, whose best kernel is v0")),
     "size": (str, Field(default="", description="full or reduced; empty: the home's default")),
@@ -119,6 +119,41 @@ def _offer(tool: Tool) -> KernelTool:
     base: type[ToolArguments] = tool.arguments
     arguments: type[ToolArguments] = create_model(f"{base.__name__}At", __base__=base, **placed)
     return KernelTool(tool, arguments, KernelToolOutput[tool.answer])  # type: ignore[name-defined]
+
+
+class ReadKernelInput(ToolInput):
+    """Arguments of `read_kernel`."""
+
+    problem: str = _PLACE["problem"][1]
+    run: str = _PLACE["run"][1]
+    size: str = _PLACE["size"][1]
+    target: str = _PLACE["target"][1]
+    version: str = Field(default="v0", description="v0, or a version that another tool answered")
+
+
+class ReadKernelOutput(ToolOutput):
+    """The whole source of a version; a run takes it as `kernel`, or as a proposal."""
+
+    version: str
+    source: str
+
+    def render(self) -> str:
+        return self.source
+
+
+async def read_kernel(benches: Benches, said: ReadKernelInput) -> ReadKernelOutput:
+    """Return the source of a version.
+
+    Raises:
+        agent_core.tools.answers.ToolFault: there is no such version.
+        RefusedCall, daemon.errors.DaemonError, seeds.SeedsError: there is no such problem or run.
+    """
+    name = BenchName(run=said.run, problem=said.problem, size=said.size, target=said.target)
+    bench = await benches.find_bench(name)
+    source = bench.read_version(said.version)
+    claims = tuple(_known_claims(bench, [said.version.strip()]))
+    after = "`submit_run` takes it as `kernel`, `propose` as `source`."
+    return ReadKernelOutput(version=said.version, source=source, latencies=claims, next=after)
 
 
 KERNEL_TOOLS = {name: _offer(TOOLS[name]) for name in OFFERED}

@@ -45,7 +45,8 @@ _PROMPTS = {
 3. `apply_rewrite`, or send v0 with `edits`. `check` the new version, then `evaluate` it.
 4. Go on from the fastest version until `evaluate` says that it is near its model bound, or three changes in
    a row brought nothing.
-5. For an unattended search, `submit_run` with the fastest source as `kernel`, then `wait` and `best`.
+5. For an unattended search, `read_kernel` of the fastest version, `submit_run` with it as `kernel`, then
+   `wait` and `best`.
 
 Report the fastest correct version, with its interval. Say predicted where the answer says predicted.""",
         ),

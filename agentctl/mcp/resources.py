@@ -70,6 +70,11 @@ def _list_runs(home: Path) -> Iterator[Resource]:
         )
 
 
+def list_pages() -> list[str]:
+    """Return the names of the manual's pages; none where only the package is installed."""
+    return sorted(path.stem for path in _DOCS.glob("*.md"))
+
+
 def _list_docs() -> Iterator[Resource]:
     for path in sorted(_DOCS.glob("*.md")):
         title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
@@ -140,11 +145,11 @@ def _read_problem(home: Path, name: str, file: str) -> str:
 
 def _read_page(home: Path, page: str) -> str:
     del home
-    pages = {path.stem: path for path in _DOCS.glob("*.md")}
+    pages = list_pages()
     if page not in pages:
-        there = f"There are {', '.join(sorted(pages))}." if pages else "This installation has no manual."
+        there = f"There are {', '.join(pages)}." if pages else "This installation has no manual."
         raise RefusedCall("unknown_page", f"the manual has no page {page!r}", there)
-    return pages[page].read_text(encoding="utf-8")
+    return (_DOCS / f"{page}.md").read_text(encoding="utf-8")
 
 
 _READERS: dict[str, tuple[int, str, Callable[..., str]]] = {

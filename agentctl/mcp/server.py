@@ -19,6 +19,9 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    CompleteRequestParams,
+    CompleteResult,
+    EmptyResult,
     GetPromptRequestParams,
     GetPromptResult,
     ListPromptsResult,
@@ -28,13 +31,17 @@ from mcp_types import (
     PaginatedRequestParams,
     ReadResourceRequestParams,
     ReadResourceResult,
+    SubscribeRequestParams,
     TextContent,
+    UnsubscribeRequestParams,
 )
 
 from agentctl.mcp import prompts, resources
 from agentctl.mcp.answers import ServerFault, ToolOutput, describe_error
 from agentctl.mcp.benches import Benches
+from agentctl.mcp.completions import complete_argument
 from agentctl.mcp.owner import OwnerStarter
+from agentctl.mcp.subscriptions import RunWatch
 from agentctl.mcp.tool_table import SERVER_TOOLS, ServerParts
 
 NAME = "nki-kernel-agent"
@@ -57,14 +64,25 @@ _log = logging.getLogger(__name__)
 def create_server(home: Path, *, starts_agentd: bool = False) -> Server[ServerParts]:
     """Return a server of a home; its workers live from the first connection to the end of the transport."""
 
+    watch = RunWatch(home)
+
     @asynccontextmanager
     async def lifespan(_: Server[ServerParts]) -> AsyncIterator[ServerParts]:
         parts = ServerParts(home, Benches(home), OwnerStarter(home, starts_agentd))
         try:
             yield parts
         finally:
+            await watch.aclose()
             await parts.benches.aclose()
             await asyncio.to_thread(parts.owner.stop)
+
+    async def subscribe(context: Context, params: SubscribeRequestParams) -> EmptyResult:
+        watch.add_resource(context, params.uri)
+        return EmptyResult()
+
+    async def unsubscribe(context: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        watch.remove_resource(context, params.uri)
+        return EmptyResult()
 
     return Server(
         NAME,
@@ -79,6 +97,10 @@ def create_server(home: Path, *, starts_agentd: bool = False) -> Server[ServerPa
         on_read_resource=_read_resource,
         on_list_prompts=_list_prompts,
         on_get_prompt=_get_prompt,
+        on_completion=_complete,
+        on_subscriptions_listen=watch.listen,
+        on_subscribe_resource=subscribe,
+        on_unsubscribe_resource=unsubscribe,
     )
 
 
@@ -193,3 +215,11 @@ async def _get_prompt(_: Context, params: GetPromptRequestParams) -> GetPromptRe
         return prompts.get_prompt(params.name, params.arguments or {})
     except Exception as error:
         raise _protocol_error(error, params.name) from error
+
+
+async def _complete(context: Context, params: CompleteRequestParams) -> CompleteResult:
+    try:
+        found = await asyncio.to_thread(complete_argument, context.lifespan_context.home, params)
+    except Exception as error:
+        raise _protocol_error(error, params.argument.name) from error
+    return CompleteResult(completion=found)

@@ -15,7 +15,13 @@ from pydantic import BaseModel, ValidationError
 from agentctl.mcp import problem_tools, run_commands, run_views
 from agentctl.mcp.answers import RefusedCall, ToolOutput
 from agentctl.mcp.benches import Benches
-from agentctl.mcp.kernel_tools import KERNEL_TOOLS, KernelTool
+from agentctl.mcp.kernel_tools import (
+    KERNEL_TOOLS,
+    KernelTool,
+    ReadKernelInput,
+    ReadKernelOutput,
+    read_kernel,
+)
 from agentctl.mcp.owner import OwnerStarter
 from agentctl.mcp.run_views import ReportProgress
 
@@ -128,9 +134,23 @@ async def _translate(
     return await problem_tools.translate(parts.home, parts.benches, said)
 
 
-_KERNEL_TOOLS = tuple(
-    ServerTool(name, one.tool.description, one.arguments, one.output, _kernel_function(one))
-    for name, one in KERNEL_TOOLS.items()
+async def _read_kernel(parts: ServerParts, said: ReadKernelInput, progress: ReportProgress) -> ToolOutput:
+    del progress
+    return await read_kernel(parts.benches, said)
+
+
+_KERNEL_TOOLS = (
+    *(
+        ServerTool(name, one.tool.description, one.arguments, one.output, _kernel_function(one))
+        for name, one in KERNEL_TOOLS.items()
+    ),
+    ServerTool(
+        "read_kernel",
+        "Return the whole source of a version.",
+        ReadKernelInput,
+        ReadKernelOutput,
+        _read_kernel,
+    ),
 )
 
 _PROBLEM_TOOLS = (

@@ -63,6 +63,10 @@ async def test_a_kernel_is_worked_on_with_every_tool(transport, home, tmp_path):
         second = await call(client, "evaluate", **PLACE, source=version)
         assert "keep it" in second["next"], "nothing is submitted here"
         assert second["latencies"][0]["of"] == version
+        read = await call(client, "read_kernel", **PLACE, version=version)
+        assert read["latencies"] == second["latencies"]
+        again = await call(client, "evaluate", **PLACE, source=read["source"])
+        assert again["answer"]["evaluation"]["code"] == second["answer"]["evaluation"]["code"]
         compared = await call(client, "compare", **PLACE, a="v0", b=version)
         assert {one["of"] for one in compared["latencies"]} == {"v0", version}
         assert (await call(client, "profile", **PLACE, source=version))["answer"]["topics"]
@@ -90,6 +94,7 @@ FAULTS = [
     ("what_if", {**PLACE, "source": "v0", "change": "magic"}, "unknown_change"),
     ("compare", {**PLACE, "a": "v0", "b": "best"}, "unknown_version"),
     ("apply_rewrite", {**PLACE, "source": "v0", "id": "fly@moon"}, "unknown_rewrite"),
+    ("read_kernel", {**PLACE, "version": "v9"}, "unknown_version"),
     ("recall", {**PLACE, "query": "tiles"}, "nothing_found"),
     ("new_problem", {"name": "mine", "into": "relative"}, "relative_path"),
     ("new_problem", {"name": "../mine", "into": "/tmp"}, None),
