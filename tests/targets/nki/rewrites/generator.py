@@ -449,7 +449,7 @@ _STAGES: tuple[tuple[Stage, int], ...] = (
     (_elementwise, 4), (_chain, 3), (_twice, 1), (_halves, 1), (_rows, 2), (_norm, 2), (_gate, 1),
     (_softmax, 3), (_chunks, 2), (_sum_in_column, 1), (_product, 3), (_weights, 1),
     (_round_through_bfloat16, 1), (_permute_columns, 1), (_short_product, 2), (_sum_weighted_rows, 1),
-    (_recurrence, 1), (_summed_product, 2), (_turned_weights, 1), (_standardise, 1), (_neighbours, 1),
+    (_recurrence, 1), (_summed_product, 2), (_turned_weights, 2), (_standardise, 1), (_neighbours, 1),
 )  # fmt: skip
 
 

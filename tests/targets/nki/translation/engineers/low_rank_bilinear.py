@@ -14,5 +14,5 @@ TOLERANCE = 2e-5
 def reference(x, y, u, v):
     left = x.dot(u)
     right = y.dot(v)
-    s = np.inner(left, right) / np.sqrt(32)
+    s = np.inner(left, right) / (256 * np.sqrt(32))
     return 1 / (1 + np.exp(-s))
