@@ -137,8 +137,12 @@ def find_answer(reader: LogReader, sent: SentCommand) -> CommandCompleted | None
     return None
 
 
-def wait_for_answer(home: Path, sent: SentCommand) -> CommandCompleted | None:
+def wait_for_answer(
+    home: Path, sent: SentCommand, *, seconds: float = TIMEOUT_SECONDS
+) -> CommandCompleted | None:
     """Wait for the answer; return None if nobody owns the home, so that the command stays queued.
+
+    `seconds` is how long an owner that has received the command may take to carry it out.
 
     Raises:
         DaemonError: the command was rejected.
@@ -152,8 +156,8 @@ def wait_for_answer(home: Path, sent: SentCommand) -> CommandCompleted | None:
             return found
         if waited > QUEUED_AFTER_SECONDS and not is_owned(home):
             return None
-        if waited > TIMEOUT_SECONDS:
-            raise NotAnswered(f"no answer to command {sent.id} in {TIMEOUT_SECONDS:g} s; it stays queued")
+        if waited > TIMEOUT_SECONDS and (waited > seconds or not _is_received(home, sent)):
+            raise NotAnswered(f"no answer to command {sent.id} in {waited:.0f} s; it stays queued")
         time.sleep(LOOK_SECONDS)
 
 
@@ -206,6 +210,11 @@ def _candidate_of_event(event: Event) -> str | None:
             return EffectKey.parse(key).candidate_id
         case _:
             return None
+
+
+def _is_received(home: Path, sent: SentCommand) -> bool:
+    with LogReader.open(home) as reader:
+        return sent.id in reader.system_state().pending
 
 
 def _read_answer(home: Path, sent: SentCommand) -> CommandCompleted | None:

@@ -181,13 +181,20 @@ class Calibrate(CommandBase):
     calibration: DeviceCalibration
 
 
+class Compact(CommandBase):
+    """Make the log's file anew without the runs in these archives, which the owner must be able to read."""
+
+    verb: Literal["compact"] = "compact"
+    archives: tuple[ShortText, ...] = Field(default=(), max_length=1000)
+
+
 SteeringCommand = Pause | Resume | Cancel | Propose | Set | Approve
 """Commands that concern one existing run."""
 
 ExperienceCommand = Learn | Forget
 """Commands that concern the experiences of the home, and no run."""
 
-Command = Submit | SteeringCommand | Fork | ExperienceCommand | Calibrate
+Command = Submit | SteeringCommand | Fork | ExperienceCommand | Calibrate | Compact
 VERBS: dict[str, type[Command]] = {
     "submit": Submit,
     "pause": Pause,
@@ -200,6 +207,7 @@ VERBS: dict[str, type[Command]] = {
     "learn": Learn,
     "forget": Forget,
     "calibrate": Calibrate,
+    "compact": Compact,
 }
 _COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="verb")])
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import TypeVar, assert_never
 
 import structlog
@@ -29,6 +30,7 @@ from daemon.command_models import (
     Cancel,
     Command,
     CommandOrigin,
+    Compact,
     Forget,
     Fork,
     Learn,
@@ -51,7 +53,16 @@ from daemon.name_checks import find_unknown_names
 from daemon.run_settings import EVALUATION_KEYS, apply_settings, diff_configs, expand_run_keys
 from daemon.workers import Workers
 from remote.registry import require_evaluator
-from state.errors import DuplicateOutcome, EventRefused, StaleAppend, StateError, StreamUnknown
+from state.errors import (
+    BadArchive,
+    DuplicateOutcome,
+    EventRefused,
+    RunKept,
+    StaleAppend,
+    StateError,
+    StorageFailed,
+    StreamUnknown,
+)
 from state.events import (
     CommandCompleted,
     CommandReceived,
@@ -141,6 +152,8 @@ class CommandHandler:
         self._check = check
         self._workers = workers
         self._touched = touched
+        self.step: Callable[[], None] = lambda: None
+        """Called as a long command goes on."""
         self.turn = asyncio.Lock()
         """Held while settings are read, changed and stored. Any other code that changes settings must
         take it too.
@@ -213,6 +226,8 @@ class CommandHandler:
             event = DeviceCalibrated(calibration=command.calibration)
             result: dict[str, JsonValue] = {"calibration": command.calibration.name}
             run, carried = "", CommandOutcome(result=result, beside=(NewEvent(SYSTEM_STREAM, event),))
+        elif isinstance(command, Compact):
+            run, carried = "", await self._compact_log(command)
         else:
             run = command.run
             state, expect[run] = self._look_up_run(run)
@@ -224,6 +239,24 @@ class CommandHandler:
         answer = CommandCompleted(id=id_, result={**named, **carried.result})
         await self._log.append([*caused, NewEvent(SYSTEM_STREAM, answer)], blobs=carried.blobs, expect=expect)
         return run
+
+    async def _compact_log(self, command: Compact) -> CommandOutcome:
+        """Compact the log while runs go on; other commands wait until it is done.
+
+        Raises:
+            CommandRefused: it cannot be compacted; the log is as it was.
+        """
+        from state.online_compaction import compact_open_log
+
+        paths = [Path(name) for name in command.archives]
+        try:
+            done = await asyncio.to_thread(
+                compact_open_log, self._log, paths, progress=lambda *_: self.step()
+            )
+        except (BadArchive, StreamUnknown, RunKept, StorageFailed) as error:
+            raise CommandRefused(str(error), code=error.code) from error
+        answer = done.event.model_dump(mode="json", exclude={"type"})
+        return CommandOutcome(result={**answer, "events": done.report.events, "kept": None})
 
     def _require_models(self, *after: RunConfig, before: RunConfig | None = None) -> None:
         """Check that models can be asked under the new settings; faults that the old settings had do not

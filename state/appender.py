@@ -14,7 +14,7 @@ import logging
 import re
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -279,6 +279,21 @@ class Appender:
             self._tips.put(tip)
             self.folded.forget_stream(tip.stream)
         self.head = head
+
+    def change_file(self, rename: Callable[[], None]) -> None:
+        """Close the log's file while `rename` puts another one in its place, and open what is there then.
+
+        That has the same events, less those of some ended runs. The WAL of the old one must be empty.
+
+        Raises:
+            OSError, sqlite3.Error: the files could not be changed.
+        """
+        self.connection.close()
+        try:
+            rename()
+        finally:
+            self.connection = schema.open_writer(self._path)
+            self._load_head()
 
     def save_snapshots(self, *, every: int | None = None) -> int:
         """Snapshot ended streams, and those `every` or more events past their last one; return how many."""

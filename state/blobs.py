@@ -110,6 +110,15 @@ def fetch_blob(connection: sqlite3.Connection, digest: str) -> bytes:
         BlobPruned: its bytes are no longer kept.
         LogDamaged: its bytes were edited.
     """
+    return unpack_blob(find_blob(connection, digest))
+
+
+def find_blob(connection: sqlite3.Connection, digest: str) -> StoredBlob:
+    """Return a blob as it is stored, which may be a tombstone.
+
+    Raises:
+        BlobMissing: no blob has this digest.
+    """
     try:
         key = bytes.fromhex(digest)
     except ValueError:
@@ -117,7 +126,7 @@ def fetch_blob(connection: sqlite3.Connection, digest: str) -> bytes:
     row = connection.execute("SELECT * FROM blob WHERE digest = ?", (key,)).fetchone()
     if row is None:
         raise BlobMissing(f"no blob {digest}")
-    return unpack_blob(parse_blob(row))
+    return parse_blob(row)
 
 
 def has_blob(connection: sqlite3.Connection, digest: str) -> bool:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
-from state import blobs, queries, schema, snapshots
+from state import blobs, projections, queries, schema, snapshots
 from state.archive import RunArchive, read_archive
+from state.chain import ChainVerifier
 from state.copying import RowCopier, find_digests, iterate_blobs, reachable_blobs
 from state.errors import RunKept, StreamUnknown
 from state.events import LogRewritten
+from state.head import Head
 from state.log_rebuild import RebuildResult, lock_home, rebuild_log, reopen_and_settle
 from state.readonly import ReadOnlyConnection
-from state.records import ProgressCallback
+from state.records import ProgressCallback, to_recorded_event
+from state.upcast import decode_event
 
 
 def compact_log(
@@ -39,9 +43,10 @@ def compact_log(
 
         def build(draft: Path) -> LogRewritten:
             with closing(ReadOnlyConnection(layout)) as handle, closing(schema.open_writer(draft)) as new:
-                for one in leaving.values():
-                    _require_archived(handle.connection(), one, leaving)
-                return _copy_remaining(handle.connection(), new, leaving)
+                schema.migrate_schema(new)
+                copy = RemainingRows(handle.connection(), new, leaving)
+                copy.copy_all()
+                return copy.make_event()
 
         return rebuild_log(layout, build, keep=False, progress=progress)
 
@@ -60,29 +65,90 @@ def _require_archived(old: sqlite3.Connection, one: RunArchive, leaving: Mapping
             raise RunKept(f"{run}: {child} continues it; take both out, or none")
 
 
-def _copy_remaining(
-    old: sqlite3.Connection, new: sqlite3.Connection, leaving: Mapping[str, RunArchive]
-) -> LogRewritten:
-    schema.migrate_schema(new)
-    end = queries.log_head(old)
-    named: set[str] = set()
-    total = 0
-    with schema.transaction(new):
-        copy = RowCopier(new)
-        for row in queries.log_rows(old, after=0):
-            total += 1
-            if row.stream not in leaving:
-                copy.copy_row(row)
-                named |= find_digests(row.payload.encode())
-        copy.record_end(end.seq, bytes.fromhex(end.hash))
-        pruned = _copy_blobs(old, new, named)
-        _copy_snapshots(old, new, leaving)
-    return LogRewritten(
-        verb="compact",
-        detail=f"{len(leaving)} runs taken out, {pruned} blobs pruned",
-        runs={run: f"archived in {one.path.name}, SHA-256 {one.sha256}" for run, one in leaving.items()},
-        taken_out=total - copy.rows,
-    )
+class RemainingRows:
+    """Copies what remains of a log into an empty one: at first all of it, then what was appended since."""
+
+    def __init__(
+        self, old: sqlite3.Connection, new: sqlite3.Connection, leaving: Mapping[str, RunArchive]
+    ) -> None:
+        self._old = old
+        self._new = new
+        self._leaving = leaving
+        self._copier = RowCopier(new)
+        self._seen = 0
+        self._pruned = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows were copied."""
+        return self._copier.rows
+
+    def copy_all(self, *, progress: ProgressCallback | None = None) -> None:
+        """Copy the rows of all runs that stay, and the blobs that these name.
+
+        Raises:
+            StreamUnknown, RunKept: a run may not be taken out.
+        """
+        self._old.execute("BEGIN")  # one state of a log that may be appended to
+        try:
+            for one in self._leaving.values():
+                _require_archived(self._old, one, self._leaving)
+            self._copy_rows(queries.log_head(self._old), progress)
+        finally:
+            self._old.execute("COMMIT")
+
+    def _copy_rows(self, end: Head, progress: ProgressCallback | None) -> None:
+        named: set[str] = set()
+        with schema.transaction(self._new):
+            for row in queries.log_rows(self._old, after=0, upto=end.seq):
+                self._seen += 1
+                if row.stream not in self._leaving:
+                    self._copier.copy_row(row)
+                    named |= find_digests(row.payload.encode())
+                if progress is not None and row.seq % queries.PAGE == 0:
+                    progress(row.seq, end.seq)
+            self._copier.record_end(end.seq, bytes.fromhex(end.hash))
+            self._pruned = _copy_blobs(self._old, self._new, named)
+            _copy_snapshots(self._old, self._new, self._leaving)
+        self._walk = ChainVerifier(
+            seq=end.seq,
+            log_hash=bytes.fromhex(end.hash),
+            before=lambda row: queries.link_before(self._new, row),
+        )
+
+    def copy_news(self) -> int:
+        """Copy and project the rows that were appended since, with their blobs; return how many there were.
+
+        Raises:
+            RunKept: a run that was to be taken out went on.
+            LogDamaged: a row does not continue the log.
+        """
+        rows = list(queries.log_rows(self._old, after=self._walk.seq))
+        if gone := next((row.stream for row in rows if row.stream in self._leaving), None):
+            raise RunKept(f"{gone}: went on after it was archived; archive it again")
+        named = {digest for row in rows for digest in find_digests(row.payload.encode())}
+        with schema.transaction(self._new):
+            for row in rows:
+                self._walk.check_row(row)
+                self._copier.copy_row(row)
+            blobs.store_blobs(
+                self._new, map(partial(blobs.find_blob, self._old), reachable_blobs(self._old, named))
+            )
+            projections.project_events(self._new, (to_recorded_event(row, decode_event(row)) for row in rows))
+        self._seen += len(rows)
+        return len(rows)
+
+    def make_event(self) -> LogRewritten:
+        """Return the event that records what was left out."""
+        return LogRewritten(
+            verb="compact",
+            detail=f"{len(self._leaving)} runs taken out, {self._pruned} blobs pruned",
+            runs={
+                run: f"archived in {one.path.name}, SHA-256 {one.sha256}"
+                for run, one in self._leaving.items()
+            },
+            taken_out=self._seen - self.rows,
+        )
 
 
 def _copy_blobs(old: sqlite3.Connection, new: sqlite3.Connection, named: set[str]) -> int:

@@ -12,8 +12,9 @@ import logging
 import os
 import sqlite3
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -148,6 +149,12 @@ class EventLog(LogReader):
         future: Future[tuple[RecordedEvent, ...]] = Future()
         self._writer.submit(AppendRequest(prepare_append(events, blobs=blobs, expect=expect), future, None))
         return future.result()
+
+    @contextmanager
+    def pause_appends(self) -> Iterator[Appender]:
+        """Let appends wait while the block uses what they use; not for event loops, which would wait too."""
+        with self._writer.pause() as appender:
+            yield appender
 
     @property
     def writer_progress(self) -> ProgressCounter:

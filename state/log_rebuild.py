@@ -86,7 +86,7 @@ def rebuild_log(
         StorageFull, StorageFailed: likewise.
     """
     new = HomeLayout(layout.home, DRAFT_NAME)
-    _discard_draft(new)
+    discard_draft(new)
     try:
         create_file(new.database, 0o640)
         event = build(new.database)
@@ -96,9 +96,9 @@ def rebuild_log(
         fsync_path(new.database)
         crash_point("rewrite.proved")
         kept = _settle_old_log(layout, keep=keep) if layout.database.exists() else None
-        _replace_log(new, layout, report.head)
+        replace_log(new, layout, report.head)
     finally:
-        _discard_draft(new)
+        discard_draft(new)
     return RebuildResult(event, report, kept)
 
 
@@ -234,7 +234,8 @@ def _link_file(path: Path, to: Path) -> None:
         fsync_path(to)
 
 
-def _replace_log(new: HomeLayout, layout: HomeLayout, head: Head) -> None:
+def replace_log(new: HomeLayout, layout: HomeLayout, head: Head) -> None:
+    """Give a finished draft the name of the log, whose WAL has nothing that its file lacks."""
     for path in (layout.wal, layout.shm):
         path.unlink(missing_ok=True)
     fsync_path(layout.home)
@@ -245,6 +246,7 @@ def _replace_log(new: HomeLayout, layout: HomeLayout, head: Head) -> None:
     write_head(layout.head, head)
 
 
-def _discard_draft(new: HomeLayout) -> None:
+def discard_draft(new: HomeLayout) -> None:
+    """Delete what is left of a draft."""
     for path in (new.database, new.wal, new.shm, new.database.with_name(f"{new.name}-journal")):
         path.unlink(missing_ok=True)

@@ -179,6 +179,16 @@ class LogWriter:
         _resolve_futures([(request.future, outcomes[0])])
         return True
 
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[Appender]:
+        """Let appends wait while the block uses the appender; HEAD is up to date before it, and after it."""
+        with self._in_use, self.turns:
+            self.sync_head()
+            try:
+                yield self._appender
+            finally:
+                self.sync_head()
+
     def stop(self) -> None:
         """Store what is queued and end the thread. The appender then belongs to the caller again."""
         self.stop_waiting()

@@ -8,7 +8,7 @@ exit with status 75.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -19,6 +19,9 @@ from daemon import exits
 from state.reader import LogReader
 
 PATH_TYPE = click.Path(path_type=Path)
+COMPACTION_SECONDS = 3600.0
+"""How long an owner may take to compact its log: it proves all of it."""
+
 replace_option = click.option("--replace", is_flag=True, help="Take the place of a file that is there.")
 
 
@@ -159,15 +162,37 @@ def import_run(session: Session, file: Path) -> None:
 @click.argument("archives", type=PATH_TYPE, nargs=-1)
 @common_options
 def compact(session: Session, archives: tuple[Path, ...]) -> None:
-    """Make the log's file anew, without the runs in ARCHIVES and without blobs that nothing names."""
+    """Make the log's file anew, without the runs in ARCHIVES and without blobs that nothing names.
+
+    If another process owns the log, that process does it, and its runs go on meanwhile.
+    """
+    from agentctl.command_answers import is_owned
     from state.compact import compact_log as make
 
+    if is_owned(session.home):
+        _compact_elsewhere(session, archives)
+        return
     with session.progress_bar("verified") as bar:
         done = make(session.home, archives, progress=bar)
     text = f"{done.event.detail}, {format_count(done.event.taken_out, 'event')} taken out"
     _emit_rewritten_log(
         session, done, "\n".join([text, *(f"  {run}: {how}" for run, how in done.event.runs.items())])
     )
+
+
+def _compact_elsewhere(session: Session, archives: tuple[Path, ...]) -> None:
+    """Have the owner of the home compact its log, and say what it answers."""
+    from agentctl.command_answers import send_command, wait_for_answer
+    from daemon.command_models import Compact
+
+    wanted = Compact(archives=tuple(str(path.resolve()) for path in archives))
+    answer = wait_for_answer(session.home, send_command(session.home, wanted), seconds=COMPACTION_SECONDS)
+    if answer is None:
+        session.emit({"queued": True}, "the owner has left; whoever owns the home next compacts its log")
+        return
+    found = cast("dict[str, Any]", answer.result)
+    text = f"{found['detail']}, {format_count(found['taken_out'], 'event')} taken out, while its owner works"
+    session.emit(found, "\n".join([text, *(f"  {run}: {how}" for run, how in found["runs"].items())]))
 
 
 @click.command(epilog=exits.epilog())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from contextlib import closing
 
 import pytest
 
 from daemon import exits
 from daemon.command_models import run_id
-from daemon.inbox import put_command
+from daemon.commands import CommandHandler
+from daemon.inbox import Inbox, put_command
 from state.log import EventLog
 from state.model import RunStatus, digest_of
 from tests.support import fakes
@@ -127,7 +129,6 @@ def test_a_home_in_use_is_left_alone(ctl, home, finished, tmp_path) -> None:
         for call in (
             ("repair",),
             ("migrate",),
-            ("compact", tmp_path / "a.gz"),
             ("import", tmp_path / "a.gz"),
         ):
             assert ctl(*call).status == exits.LOCKED, call
@@ -160,3 +161,34 @@ async def test_a_run_that_needs_a_lost_blob_waits_and_takes_nobody_with_it(home)
         state = log.run_state(poor)
     assert state.status is RunStatus.PAUSED
     assert "was lost" in state.status_reason
+
+
+async def take_commands_until(log: EventLog, done: threading.Event) -> None:
+    handler = CommandHandler(log, fakes.fake_workers(), touched=lambda *_: None)
+    watching = asyncio.create_task(Inbox(log.home, handler.handle).watch())
+    while not done.is_set():  # noqa: ASYNC110 - another thread calls the verbs
+        await asyncio.sleep(0.01)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+def test_an_owner_compacts_its_log_itself(ctl, home, finished, tmp_path) -> None:
+    file, done = tmp_path / "a.gz", threading.Event()
+    made = ctl("archive", finished, "-o", file, "--json").json
+    (tmp_path / "nonsense").write_bytes(b"nonsense")
+    with EventLog.open(home) as log:
+        owner = threading.Thread(target=asyncio.run, args=(take_commands_until(log, done),))
+        owner.start()
+        try:
+            refused = ctl("compact", tmp_path / "nonsense")
+            said = ctl("compact", file)
+            shown = ctl("status")
+        finally:
+            done.set()
+            owner.join()
+    assert (refused.status, said.status) == (exits.USAGE, exits.OK)
+    assert "cut short or no gzip file" in refused.err
+    assert f"{made['events']} events taken out" in said.out
+    assert f"{finished}: archived in a.gz, SHA-256 {made['sha256']}" in said.out
+    assert finished not in shown.out
+    assert ctl("verify").status == exits.OK

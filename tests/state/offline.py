@@ -19,14 +19,23 @@ from state.archive import archive_run
 from state.archive_import import import_archive
 from state.backup import backup_log, restore_log
 from state.compact import compact_log
+from state.log import EventLog
 from state.log_rebuild import migrate_log
+from state.online_compaction import compact_open_log
 from state.repair import repair_log
+
+
+def compact_open(home: Path, file: Path) -> None:
+    with EventLog.open(home) as log:
+        compact_open_log(log, [file])
+
 
 VERBS = {
     "backup": lambda home, file: backup_log(home, file, replace=True),
     "restore": restore_log,
     "archive": lambda home, file: archive_run(home, "first", file, replace=True),
     "compact": lambda home, file: compact_log(home, [file]),
+    "compact_open": compact_open,
     "import": import_archive,
     "repair": lambda home, _: repair_log(home),
     "migrate": lambda home, _: migrate_log(home),
