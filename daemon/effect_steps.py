@@ -17,7 +17,7 @@ import json
 import shutil
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +46,9 @@ MAX_SHORT_DELIVERIES = 15
 MAX_DELIVERIES = 200
 """The same, if processes also ended before the work of the effect had begun: it is hardly to blame."""
 
+MANY_DELIVERIES = 4
+"""From this delivery on, an effect is performed only when no other such effect is."""
+
 BATCH_KERNELS = 16
 """Kernels predicted between two records of a look-ahead; a quarter after each delivery in vain."""
 
@@ -58,7 +61,10 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("steps")
 class EffectSteps:
     """The parts of one effect, in this delivery and in those before it."""
 
-    def __init__(self, event_log: EventLog, run: str, key: EffectKey) -> None:
+    def __init__(
+        self, event_log: EventLog, run: str, key: EffectKey, *, turns: asyncio.Lock | None = None
+    ) -> None:
+        """`turns` is held by one effect at a time of those that were cut off again and again."""
         self._log = event_log
         self._run = run
         self._key = str(key)
@@ -70,7 +76,9 @@ class EffectSteps:
             with suppress(BlobMissing):  # pruned: it is done again
                 self._answers |= {} if part.answers is None else json.loads(event_log.get_blob(part.answers))
         opened = event_log.run_state(run).open.get(self._key)
-        self._is_first = opened is None or opened.delivery == 1
+        delivery = 1 if opened is None else opened.delivery
+        self._is_first = delivery == 1
+        self._turns = turns if delivery >= MANY_DELIVERIES else None
         self._in_vain = (
             VainDeliveries() if self._is_first else event_log.count_vain_deliveries(run, self._key)
         )
@@ -126,6 +134,16 @@ class EffectSteps:
             self._note_seconds(0)
 
     @asynccontextmanager
+    async def take_turn(self) -> AsyncIterator[None]:
+        """Let an effect that was cut off many times have the machine's CPUs before the next one does.
+
+        Each needs processes. All of them at once would start more slowly than the first one alone, and this
+        process may not live for so long.
+        """
+        async with self._turns or nullcontext():
+            yield
+
+    @asynccontextmanager
     async def count_seconds(self) -> AsyncIterator[None]:
         """Count for how long an effect that is delivered again works in vain; a kill leaves the count."""
         counting = None if self._is_first else asyncio.create_task(self._count_on())
@@ -162,15 +180,25 @@ class EffectSteps:
         prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> str:
         """Return the kept answer to `asked`; if there is none, `prepare`, then perform and keep it."""
-        path = self._folder / digest_of(asked.encode())
-        is_kept = not self._is_first or path.name in self._own
-        kept = await asyncio.to_thread(_read_kept, path) if is_kept else None
+        kept = await self.find(asked)
         if kept is not None:
             return kept
         if prepare is not None and not self._has_begun:
             await prepare()
             await self.note_begun()
         answer = await perform()
+        await self.keep(asked, answer)
+        return answer
+
+    async def find(self, asked: str, /) -> str | None:
+        """Return the kept answer to `asked`, None if there is none."""
+        path = self._path_of(asked)
+        is_kept = not self._is_first or path.name in self._own
+        return await asyncio.to_thread(_read_kept, path) if is_kept else None
+
+    async def keep(self, asked: str, answer: str, /) -> None:
+        """Keep an answer, instead of an earlier one to the same."""
+        path = self._path_of(asked)
         try:
             await asyncio.to_thread(_keep, path, answer)
         except OSError as error:  # only a later delivery would have gained from it
@@ -178,7 +206,9 @@ class EffectSteps:
         else:
             self._own.add(path.name)
             await self.note_part()
-        return answer
+
+    def _path_of(self, asked: str) -> Path:
+        return self._folder / digest_of(asked.encode())
 
     def discard(self) -> None:
         """Delete the files of an effect that has ended."""
@@ -205,11 +235,14 @@ def steps_folder(home: Path) -> Path:
 
 
 def _keep(path: Path, answer: str) -> None:
-    """Write an answer with its digest; a kill or a power cut leaves a file that is not believed."""
+    """Write an answer with its digest; a kill or a power cut leaves a file that is not believed.
+
+    The digest includes the file's name, which is that of the question: no answer counts for another one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     data = zlib.compress(answer.encode(), 1)
     draft = path.with_suffix(".new")
-    draft.write_bytes(digest_of(data).encode() + data)
+    draft.write_bytes(_seal(path, data) + data)
     draft.replace(path)
 
 
@@ -226,7 +259,11 @@ def _read_kept(path: Path) -> str | None:
     except OSError:
         return None
     digest, data = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
-    return zlib.decompress(data).decode() if digest_of(data).encode() == digest else None
+    return zlib.decompress(data).decode() if _seal(path, data) == digest else None
+
+
+def _seal(path: Path, data: bytes) -> bytes:
+    return digest_of(path.name.encode() + data).encode()
 
 
 def poisoned_error(deliveries: int) -> ErrorInfo:

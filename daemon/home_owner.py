@@ -38,9 +38,13 @@ from state.disk_reserve import DiskReserve
 from state.errors import StateError, StorageBusy
 from state.home import HomeLayout
 from state.log import EventLog
+from state.model import RunStatus
 from state.progress_counter import ProgressCounter
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("host")
+
+CUT_OFF_SECONDS = 10.0
+"""How long the log's verification leaves the CPUs to effects that an earlier process was cut off in."""
 
 IDLE_SECONDS = 60.0
 HOME_CHECK_SECONDS = 1.0
@@ -73,6 +77,16 @@ def create_workers(home: Path, config: DaemonConfig) -> Workers:
     )
 
 
+def load_early() -> None:
+    """Load what an owner needs at once, before it owns a home: its life may be short."""
+    from agent_core.prompting import builtin_prompts
+    from remote import judge_service, local  # noqa: F401  the evaluator of most runs
+    from state.run_state import RunState
+
+    builtin_prompts()
+    RunState.model_rebuild()  # else it is built with the first state
+
+
 async def host_home(
     event_log: EventLog,
     config: DaemonConfig,
@@ -99,6 +113,7 @@ async def host_home(
         return PATIENCE_SECONDS if focus and focus.isdisjoint(event_log.active_runs()) else 0.0
 
     try:
+        is_cut_off = _warm_up_workers(event_log, workers, focus)
         await asyncio.to_thread(prune_steps, event_log)
         work = serve_runs(
             event_log, config, stop=stop, workers=workers, focus=focus, notifier=notifier, changed=changed
@@ -106,7 +121,10 @@ async def host_home(
         if event_log.head.seq == 0:  # a new log: it will hold only what this process writes
             await work
         else:
-            await verify_alongside(event_log.home, work, stop, patience_seconds=patience_seconds)
+            wait = CUT_OFF_SECONDS if is_cut_off else 0.0
+            await verify_alongside(
+                event_log.home, work, stop, patience_seconds=patience_seconds, wait_seconds=wait
+            )
     except StateError:
         event_log.require_in_place()  # a home that was moved fails in many ways
         raise
@@ -145,7 +163,7 @@ async def serve_runs(
     edits = ConfigWatcher(
         event_log, turn=commands.turn, apply=_on_config_change(runner, supervisor, workers, roles, told)
     )
-    inbox = Inbox(event_log.home, commands.handle)
+    inbox = _open_inbox(event_log.home, commands)
     parts = {"writer": event_log.writer_progress, "supervisor": supervisor.turns, "inbox": inbox.turns}
     reserve, step = DiskReserve(HomeLayout(event_log.home).reserve), partial(_step_parts, parts.values())
     space = DiskSpaceGuard(event_log, reserve, stop, touched=supervisor.touch, step=step)
@@ -172,6 +190,22 @@ async def serve_runs(
     finally:
         await roles.aclose()
         await workers.aclose()
+
+
+def _warm_up_workers(event_log: EventLog, workers: Workers, focus: set[str] | None) -> bool:
+    """Start the processes that effects need which an earlier process left open; return whether one did."""
+    states = [event_log.run_state(run) for run in event_log.active_runs() if focus is None or run in focus]
+    cut_off = [state for state in states if state.open and state.status is RunStatus.RUNNING]
+    for state in cut_off:
+        workers.warm_up(state.config, state.problem.digest)
+    return bool(cut_off)
+
+
+def _open_inbox(home: Path, commands: CommandHandler) -> Inbox:
+    """Return the inbox; a command that takes long shows there that it goes on."""
+    inbox = Inbox(home, commands.handle)
+    commands.step = inbox.turns.step
+    return inbox
 
 
 def _command_handler(

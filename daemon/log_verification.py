@@ -46,26 +46,34 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("proof")
 
 
 async def verify_alongside(
-    home: Path, work: Coroutine[Any, Any, None], stop: StopSignal, *, patience_seconds: Callable[[], float]
+    home: Path,
+    work: Coroutine[Any, Any, None],
+    stop: StopSignal,
+    *,
+    patience_seconds: Callable[[], float],
+    wait_seconds: float = 0.0,
 ) -> None:
     """Do `work` while the log of `home` is verified. Damage requests a stop, and is raised at the end.
 
     If the verification outlasts the work, wait for it: for `patience_seconds()`, or until a signal asks
-    to stop again. Log a warning if it has not ended by then.
+    to stop again. Log a warning if it has not ended by then. The verification begins when the work ends, or
+    after `wait_seconds`.
 
     Raises:
         LogDamaged: it names the first damage found.
     """
-    ended = asyncio.Event()
+    ended, worked = asyncio.Event(), asyncio.Event()
 
     async def proof() -> None:
         try:
+            await wait_for_first(worked, seconds=wait_seconds)
             await verify_log(home)
         finally:
             ended.set()
 
     async def work_and_wait() -> None:
         await work
+        worked.set()
         seconds = patience_seconds()
         if ended.is_set() or seconds <= 0:
             return

@@ -47,13 +47,14 @@ async def serve_home(home: Path) -> None:
         daemon.config.ConfigError: the configuration of a new home, or the environment, has faults.
     """
     from daemon.config_watcher import load_start_config
-    from daemon.home_owner import create_workers, host_home
+    from daemon.home_owner import create_workers, host_home, load_early
 
     configure_logging(DaemonConfig().log_level)
     faulthandler.enable()  # when the watchdog aborts us, the stacks of all threads are dumped
     notifier = ServiceNotifier.from_env(os.environ)
     stop = StopSignal()
     stop.install_signal_handlers()
+    load_early()
     opener = HomeOpener(home, stop, notifier, creates=not notifier.is_listening)
     try:
         while (event_log := await opener.open_log(INSTANCE_LOCK)) is not None:

@@ -121,7 +121,9 @@ class PredictingRoles:
                 raise RoleError(ErrorInfo(code="no_translator", message="this process has no translator"))
             try:
                 problem = read_problem(self._log, asked.problem)
-                found = await translator.translate(problem, asked.size, asked.target, predict=predict)
+                found = await translator.translate(
+                    problem, asked.size, asked.target, predict=predict, toolchain=asked.toolchain
+                )
             except (UntranslatableError, InfrastructureError) as error:
                 raise RoleError(ErrorInfo(code=error.code, message=str(error))) from error
         source = found.kernel.encode()

@@ -118,6 +118,7 @@ class EffectRunner:
         """Whether coding agents may work where nothing confines them."""
         self._predicting = PredictingRoles(event_log, workers, lambda: self.retry)
         self._judging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = asyncio.Lock()
         self._roles: dict[Role, Callable[[str, EffectKey, Any], Awaitable[EffectOutcome]]] = {
             Role.PLANNER: self._propose_plan,
             Role.EXECUTOR: self._implement_plan,
@@ -144,12 +145,12 @@ class EffectRunner:
             EffectDeferred: the run waits, or has ended; the effect stays open.
         """
         asked: Any = request_type(key).model_validate_json(self._log.get_blob(request))
-        steps = EffectSteps(self._log, run, key)
+        steps = EffectSteps(self._log, run, key, turns=self._turns)
         if steps.is_poisoned:
             await self._end_poisoned(run, key, asked, steps.deliveries)
         else:
             STEP_KEEPER.set(steps)
-            async with steps.count_seconds():
+            async with steps.take_turn(), steps.count_seconds():
                 await self._perform_steps(run, key, asked, steps)
         steps.discard()
 

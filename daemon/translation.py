@@ -6,18 +6,22 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
+
 from agent_core.roles.process_pool import ProcessPool
 from seeds.spec import ProblemSpec
+from state.model import PredictedLatency, canonical_json
+from state.step_keeper import STEP_KEEPER
 from targets.base import UntranslatableError, import_part
 from targets.registry import load_target
 
 if TYPE_CHECKING:
     from remote.references import ReferenceStore
     from seeds import Problem
-    from state.model import PredictedLatency
 
 TRANSLATOR = "translation"
 """The author of translated kernels."""
@@ -27,7 +31,9 @@ _MOST_LAYOUTS = 24
 _MOST_INSTRUCTIONS = 50_000
 """Instructions in all predicted kernels up to which layouts near the fastest one are tried."""
 
-PredictSources = Callable[[Sequence[str]], Awaitable[Sequence["PredictedLatency"]]]
+_PREDICTIONS: TypeAdapter[tuple[PredictedLatency, ...]] = TypeAdapter(tuple[PredictedLatency, ...])
+
+PredictSources = Callable[[Sequence[str]], Awaitable[Sequence[PredictedLatency]]]
 """Predicts kernels for the problem, size and target that are translated."""
 
 
@@ -67,10 +73,9 @@ class KernelTranslator:
     @property
     def references(self) -> ReferenceStore:
         """Where formulas of references are kept."""
-        from remote.jail_backends import jail_strength
         from remote.references import ReferenceStore
 
-        return ReferenceStore(self._home, strength=jail_strength())
+        return ReferenceStore(self._home, strength=None)
 
     async def load_formula(self, problem: Problem, size: str) -> Path:
         """Return the file with a reference's formula, or with the reason why it has none.
@@ -83,9 +88,12 @@ class KernelTranslator:
         return files.expression
 
     async def translate(
-        self, problem: Problem, size: str, target: str, *, predict: PredictSources
+        self, problem: Problem, size: str, target: str, *, predict: PredictSources, toolchain: str = ""
     ) -> TranslatedKernel:
         """Return the translation of a problem's reference that is predicted to be fastest.
+
+        What an earlier delivery of an effect found out already is not asked again; `toolchain` names what
+        predicts.
 
         Raises:
             UntranslatableError: there is no translation; the message names what is in the way.
@@ -102,7 +110,8 @@ class KernelTranslator:
             answer = await self._ask({**asked, "near": None if best is None else best.name})
             known = {layout.kernel for layout in found}
             fresh = [kernel for kernel in answer if kernel[0] not in known][:_MOST_LAYOUTS]
-            answers = await predict([kernel for kernel, _ in fresh])
+            about = canonical_json((asked, toolchain, kernels := [kernel for kernel, _ in fresh])).decode()
+            answers = await _recall_predictions(about, lambda: predict(kernels))
             found += [_Layout(*pair, told) for pair, told in zip(fresh, answers, strict=True)]
             spent += sum(told.instructions or 0 for told in answers)
             before, best = best, _fastest(found)
@@ -116,8 +125,11 @@ class KernelTranslator:
         request = json.dumps(asked)
         if self._pool is None:
             answer = json.loads(await asyncio.to_thread(write_kernels, request))
-        else:
+        elif (keeper := STEP_KEEPER.get()) is None:
             answer = json.loads(await self._pool.run(request))
+        else:
+            run = partial(self._pool.run, request)
+            answer = json.loads(await keeper.recall(request, run, prepare=self._pool.prepare))
         if "error" in answer:
             raise UntranslatableError(answer["error"])
         return [(kernel, layout) for kernel, layout in answer["kernels"]]
@@ -126,6 +138,19 @@ class KernelTranslator:
         """End the process."""
         if self._pool is not None:
             await self._pool.aclose()
+
+
+async def _recall_predictions(
+    about: str, predict: Callable[[], Awaitable[Sequence[PredictedLatency]]]
+) -> Sequence[PredictedLatency]:
+    keeper = STEP_KEEPER.get()
+    if keeper is None:
+        return await predict()
+
+    async def ask() -> str:
+        return _PREDICTIONS.dump_json(tuple(await predict())).decode()
+
+    return _PREDICTIONS.validate_json(await keeper.recall(about, ask))
 
 
 def write_kernels(request: str) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agent_core.proposers import is_built_per_effect, require_known_proposer
 from agent_core.tools.rewriting import Rewriter, create_rewriter
 from daemon.errors import EvaluatorPreparing
-from remote.errors import NotReadyError
+from remote.errors import NotReadyError, RemoteError
 from remote.registry import EvaluatorSpec
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daemon.config import DaemonConfig
     from daemon.translation import KernelTranslator
     from remote.evaluator import Evaluator
-    from state.model import RunConfig
+    from state.model import Digest, RunConfig
 
 CreateEvaluator = Callable[[EvaluatorSpec], "Evaluator"]
 
@@ -53,6 +53,7 @@ class Workers:
         self._under = under
         self._evaluators: dict[EvaluatorSpec, Evaluator] = {}
         self._preparing: dict[EvaluatorSpec, asyncio.Task[None]] = {}
+        self._warming: dict[EvaluatorSpec, asyncio.Task[None]] = {}
         self._proposers: dict[str, Proposer] = {}
         self._replaced: dict[int, Evaluator] = {}
         self._uses: Counter[int] = Counter()
@@ -86,10 +87,23 @@ class Workers:
             task.result()
             return evaluator.toolchain()
 
+    def warm_up(self, config: RunConfig, problem: Digest) -> None:
+        """Have a run's evaluator start its processes in the background, where it has any to start.
+
+        Only time is gained: what fails here fails again when there is work, and is reported then.
+        """
+        wanted = EvaluatorSpec.from_config(config)
+        try:
+            start = getattr(self.get_evaluator(config), "warm_up", None)
+        except RemoteError:
+            return
+        if start is not None and wanted not in self._warming:
+            self._warming[wanted] = asyncio.create_task(start(problem, config.size))
+
     @property
     def is_preparing(self) -> bool:
         """Whether an evaluator is being prepared."""
-        return any(not task.done() for task in self._preparing.values())
+        return any(not task.done() for task in (*self._preparing.values(), *self._warming.values()))
 
     @property
     def remote_slots(self) -> int:
@@ -143,10 +157,12 @@ class Workers:
 
     async def aclose(self) -> None:
         """Close all workers; a caller that asks during or after this gets new ones."""
-        for task in self._preparing.values():
+        begun = (*self._preparing.values(), *self._warming.values())
+        for task in begun:
             task.cancel()
-        await asyncio.gather(*self._preparing.values(), return_exceptions=True)
+        await asyncio.gather(*begun, return_exceptions=True)
         self._preparing.clear()
+        self._warming.clear()
         kinds: tuple[dict[Any, Any], ...] = (self._evaluators, self._proposers, self._replaced)
         for made in kinds:
             while made:

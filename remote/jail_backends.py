@@ -110,6 +110,14 @@ def jail_strength() -> JailStrength:
     return JailStrength.WEAK
 
 
+def guess_strength() -> JailStrength | None:
+    """The strongest jail whose programs are here; None if one was tried out already."""
+    if jail_strength.cache_info().currsize:
+        return None
+    real = (JailStrength.BUBBLEWRAP, JailStrength.NAMESPACES)
+    return next((one for one in real if all(map(shutil.which, _TOOLS[one]))), None)
+
+
 def can_build_jail(strength: JailStrength, probe: JailedProgram) -> bool:
     """Whether a jail of this strength can be built here; tried by running `probe` in one."""
     if any(shutil.which(tool) is None for tool in _TOOLS[strength]):

@@ -9,22 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from remote.errors import InfrastructureError
 from remote.evaluation_context import EvaluationContext, make_judge_job, rejected_outcome, tracer_failure
 from remote.jail_backends import JailLimits, JailStrength, jail_strength
-from remote.judge.job import HostOutputs, JudgeOutcome, PiecesNeeded
+from remote.judge.job import HostOutputs, JudgeJob, JudgeOutcome, PiecesNeeded
 from remote.pool import WorkerLimits, WorkerPool
 from remote.references import ReferenceFiles, ReferenceStore
 from remote.sandbox import JailResult, run_jailed
 from remote.tracing import Tracer, load_tracer
-from state.model import TRUSTED_AUTHORS, DeviceCalibration, Verdict, canonical_json, digest_of
+from state.model import TRUSTED_AUTHORS, DeviceCalibration, Digest, Verdict, canonical_json, digest_of
 from state.model.calibration import ConstantValue
-from state.step_keeper import STEP_KEEPER
+from state.sealed_files import read_seal
+from state.step_keeper import STEP_KEEPER, StepKeeper
+from targets.registry import load_target
 
 
 class _UnusualEndError(Exception):
@@ -55,14 +62,19 @@ class JudgeService:
         calibration: DeviceCalibration | None = None,
     ) -> None:
         count = slots or os.cpu_count() or 1
-        self.strength = strength or jail_strength()
+        self._given_strength = strength
         self._allow_weak_jail = allow_weak_jail
         self.home = home
         self._calibration = calibration
         self.jail_limits = jail_limits or JailLimits()
         self.slots = asyncio.Semaphore(count)
         self.workers = WorkerPool(worker_limits or WorkerLimits.for_slots(count))
-        self.references = ReferenceStore(home, strength=self.strength, secret=secret, jails=count)
+        self.references = ReferenceStore(home, strength=strength, secret=secret, jails=count)
+
+    @property
+    def strength(self) -> JailStrength:
+        """The strength of this machine's jail; the first time it is tried out, which takes a moment."""
+        return self._given_strength or jail_strength()
 
     def constants_of(self, target: str) -> dict[str, ConstantValue]:
         """Return the calibrated constants with which kernels of a target are predicted."""
@@ -89,7 +101,7 @@ class JudgeService:
             InfrastructureError: weak_jail.
         """
         trusted = author in TRUSTED_AUTHORS
-        if self.strength is JailStrength.WEAK and not trusted and not self._allow_weak_jail:
+        if not trusted and not self._allow_weak_jail and self.strength is JailStrength.WEAK:
             text = (
                 f"only a weak jail works here, so kernels written by {author} are not run; "
                 "install bubblewrap or set daemon.allow_weak_jail"
@@ -106,7 +118,7 @@ class JudgeService:
         return await run_jailed(
             tracer.program(self.jail_limits, *flags),
             request,
-            strength=self.strength,
+            strength=self._given_strength,
             on_ready=None if keeper is None else keeper.note_begun,
         )
 
@@ -141,9 +153,20 @@ class JudgeService:
         tracer, target = load_tracer(run.request.target), run.request.target
         dims = run.problem.spec.dims(run.request.size)
         request = tracer.request(run.source.decode(), run.problem, dims, target=target)
-        program = replace(tracer.program(self.jail_limits), hash_seed=self.draw_hash_seed(run))
-        result = await run_jailed(program, request, strength=self.strength)
-        return tracer_failure(result) or (None if result.answer == reply else reject_other_program())
+        seed, keeper = self.draw_hash_seed(run), STEP_KEEPER.get()
+        asked = f"{tracer.toolchain()}\n{seed}\n{digest_of(reply)}\n{request.decode()}"
+        if keeper is not None and await keeper.find(asked) is not None:
+            return None
+        result = await run_jailed(
+            replace(tracer.program(self.jail_limits), hash_seed=seed),
+            request,
+            strength=self._given_strength,
+            on_ready=None if keeper is None else keeper.note_begun,
+        )
+        differs = tracer_failure(result) or (None if result.answer == reply else reject_other_program())
+        if differs is None and keeper is not None:
+            await keeper.keep(asked, "the same program")
+        return differs
 
     def draw_hash_seed(self, run: EvaluationContext) -> int:
         """Return the seed of the hashes with which a kernel is traced again; no kernel can know it."""
@@ -188,10 +211,17 @@ class JudgeService:
             InfrastructureError: no verdict could be reached; bad_pieces: the host showed something else.
         """
         job = make_judge_job(run, references, self.references.secret, shown=shown, device=device)
+        keeper = None
         if shown is None:  # else a host has timed the kernel, or predicted it without our calibration
             job = job.model_copy(update={"constants": self.constants_of(run.request.target)})
+            keeper = STEP_KEEPER.get()
         try:
-            outcome = await self.workers.judge(job, program)
+            if keeper is None:
+                outcome = await self.workers.judge(job, program)
+            else:
+                outcome = await self._judge_in_parts(
+                    job, program, keeper, await _name_job(job, references, program)
+                )
         except InfrastructureError as error:
             if error.code == "bad_reference":
                 # A cache file may be damaged; the next attempt computes the reference again.
@@ -201,9 +231,61 @@ class JudgeService:
             run.stage_ms.update(outcome.stage_ms)
         return outcome
 
+    async def _judge_in_parts(
+        self, job: JudgeJob, program: bytes, keeper: StepKeeper, asked: str
+    ) -> JudgeOutcome | PiecesNeeded:
+        """Judge from where an earlier delivery was cut off, and keep what is judged as it comes.
+
+        Parts and outcome are found only under `asked`, which names all that decides them.
+        """
+        if (known := await keeper.find(asked)) is not None:
+            return JudgeOutcome.model_validate_json(known)
+        under_parts = f"parts of {asked}"
+        parts: dict[str, Any] = json.loads(await keeper.find(under_parts) or "{}")
+
+        async def keep(fresh: Mapping[str, Any]) -> None:
+            await keeper.note_begun()
+            if fresh:
+                parts.update(fresh)
+                await keeper.keep(under_parts, json.dumps(parts))
+
+        outcome = await self.workers.judge(job.model_copy(update={"parts": dict(parts)}), program, keep=keep)
+        if isinstance(outcome, JudgeOutcome):
+            await keeper.keep(asked, outcome.model_dump_json())
+        return outcome
+
+    async def warm_up(self, target: str, problem: Digest, size: str) -> None:
+        """Have a worker ready for kernels of a target; a failure shows when there is a kernel.
+
+        Where references are to be computed first, a worker would only take their time.
+        """
+        if self.references.has_formula(problem, size):
+            with suppress(OSError):
+                await self.workers.warm_up(target)
+
     async def aclose(self) -> None:
         """Kill every worker."""
         await self.workers.aclose()
+
+
+async def _name_job(job: JudgeJob, references: ReferenceFiles, program: bytes) -> str:
+    """Return a text of all that decides an outcome: job and secret, program, references, and what judges.
+
+    Raises:
+        OSError: a reference has gone.
+    """
+    seals = await asyncio.to_thread(lambda: [read_seal(path) for path in references.all_paths()])
+    judged_by = (load_tracer(job.target).toolchain(), _digest_judge(job.target))
+    return "\n".join((*judged_by, job.model_dump_json(), digest_of(program), *seals))
+
+
+@lru_cache
+def _digest_judge(target: str) -> str:
+    """Return the digest of the code that judges, which may change while its toolchain keeps its name."""
+    place = find_spec((load_target(target).parts.judge or "").partition(":")[0])
+    folders = (Path(__file__).with_name("judge"), Path(str(place and place.origin)).parent)
+    paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return digest_of(b"".join(path.read_bytes() for path in paths))
 
 
 def reject_other_program() -> JudgeOutcome:

@@ -24,7 +24,7 @@ from remote.judge.job import CheckJob, ExplainJob, JudgeOutcome, TimelineJob
 from remote.judge_service import JudgeService
 from remote.predictions import KernelPredictor
 from remote.tracing import load_tracer
-from state.model import EvaluationRequest, KernelExplanation, PredictedLatency, Verdict
+from state.model import Digest, EvaluationRequest, KernelExplanation, PredictedLatency, Verdict
 
 
 class LocalEvaluator:
@@ -37,6 +37,7 @@ class LocalEvaluator:
 
     def __init__(self, judge: JudgeService, *, target: str) -> None:
         self.judge = judge
+        self._target = target
         self._tracer = load_tracer(target)
         self._predictor = KernelPredictor(judge)
 
@@ -46,6 +47,10 @@ class LocalEvaluator:
 
     async def prepare(self) -> None:
         """Do nothing: everything needed is in this process."""
+
+    async def warm_up(self, problem: Digest, size: str) -> None:
+        """Start a worker for kernels of a problem before one comes; a failure shows when one does."""
+        await self.judge.warm_up(self._target, problem, size)
 
     async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
         """Judge one candidate; cancelling kills its jail and its worker.

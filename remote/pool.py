@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -33,6 +33,7 @@ from remote.judge.job import (
     JudgeReply,
     LintJob,
     LintReply,
+    PartsReply,
     PiecesNeeded,
     PredictJob,
     PredictReply,
@@ -46,6 +47,10 @@ from state.model import KernelExplanation, PredictedLatency
 _MESSAGE_LIMIT_BYTES = 1 << 20
 _REPLIES: TypeAdapter[Reply] = TypeAdapter(Reply)
 R = TypeVar("R", bound=Reply)
+
+KeepParts = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Takes parts of a judgement as they come; the first ones, of none, say that the worker begins."""
+
 _LEAST_MEMORY_BYTES = 4 << 30  # address space; the largest problem's arrays and NumPy itself take about half
 
 
@@ -77,13 +82,24 @@ class WorkerPool:
         """Process ids of the living workers."""
         return tuple(process.pid for process in (*self._idle, *self._busy))
 
-    async def judge(self, job: JudgeJob, reply: bytes) -> JudgeOutcome | PiecesNeeded:
+    async def judge(
+        self, job: JudgeJob, reply: bytes, *, keep: KeepParts | None = None
+    ) -> JudgeOutcome | PiecesNeeded:
         """Have a worker judge a tracer's reply, or what a host showed, which may be too little.
 
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed, bad_reference, bad_pieces.
         """
-        return (await self._send_job(job, JudgeReply, reply)).result
+        return (await self._send_job(job, JudgeReply, reply, keep)).result
+
+    async def warm_up(self, target: str) -> None:
+        """Start a worker for kernels of a target, unless there is one; a job may be sent to it at once.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        if not self._idle and not self._busy:
+            self._idle.append(await self._start_worker(target))
 
     async def predict_latencies(self, job: PredictJob, replies: bytes) -> tuple[PredictedLatency, ...]:
         """Have a worker predict the latencies of a tracer's programs.
@@ -145,8 +161,10 @@ class WorkerPool:
         """
         return (await self._send_job(job, ExplainReply, reply)).result
 
-    async def _send_job(self, job: Job, expected: type[R], payload: bytes = b"") -> R:
-        """Have a worker do one job; return its reply of the expected type.
+    async def _send_job(
+        self, job: Job, expected: type[R], payload: bytes = b"", keep: KeepParts | None = None
+    ) -> R:
+        """Have a worker do one job; return its reply of the expected type. `keep` takes parts before it.
 
         Raises:
             InfrastructureError: as the public methods say.
@@ -154,15 +172,17 @@ class WorkerPool:
         async with self._borrow_worker() as process:
             try:
                 async with asyncio.timeout(self.limits.wall_s):
-                    header, _ = await _exchange_messages(
-                        process, framing.pack_message(job.model_dump_json().encode(), payload)
-                    )
+                    message = framing.pack_message(job.model_dump_json().encode(), payload)
+                    answer = await _exchange_messages(process, message)
+                    while isinstance(answer, PartsReply):
+                        if keep is not None:
+                            await keep(answer.parts)
+                        answer = await _receive_reply(process)
             except TimeoutError:
                 text = f"the worker did not answer within {self.limits.wall_s:g} s"
                 raise InfrastructureError("worker_deadline", text) from None
             except (asyncio.IncompleteReadError, ConnectionError):
                 raise InfrastructureError("worker_died", "the worker died while judging") from None
-        answer = _REPLIES.validate_json(header)
         if isinstance(answer, FailureReply):
             raise InfrastructureError(answer.error.code, answer.error.message)
         assert isinstance(answer, expected), f"a {job.type} job was answered with {answer.type}"
@@ -188,9 +208,13 @@ class WorkerPool:
             process = self._idle.pop()
             if process.returncode is None:
                 return process
+        return await self._start_worker()
+
+    async def _start_worker(self, *targets: str) -> asyncio.subprocess.Process:
+        limits = (self.limits.memory_bytes, self.limits.input_bytes)
         return await start_process(
             sys.executable,
-            *("-P", "-m", "remote.worker", str(self.limits.memory_bytes), str(self.limits.input_bytes)),
+            *("-P", "-m", "remote.worker", *map(str, limits), *targets),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -212,9 +236,14 @@ def worker_environment() -> dict[str, str]:
     return kept | fixed | {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
-async def _exchange_messages(process: asyncio.subprocess.Process, message: bytes) -> tuple[bytes, bytes]:
+async def _exchange_messages(process: asyncio.subprocess.Process, message: bytes) -> Reply:
     assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(message)
     await process.stdin.drain()
-    return await framing.receive_message(process.stdout)
+    return await _receive_reply(process)
+
+
+async def _receive_reply(process: asyncio.subprocess.Process) -> Reply:
+    assert process.stdout is not None
+    header, _ = await framing.receive_message(process.stdout)
+    return _REPLIES.validate_json(header)

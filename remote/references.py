@@ -29,7 +29,7 @@ from remote.jail_backends import JailedProgram, JailLimits, JailStrength
 from remote.sandbox import JailResult, run_jailed
 from remote.secret import load_secret
 from seeds import Problem
-from state.model import digest_of
+from state.model import Digest, digest_of
 from state.sealed_files import SealChecker, list_unsound, seal_file
 from state.step_keeper import STEP_KEEPER
 
@@ -104,7 +104,12 @@ class ReferenceFiles:
         return [*self.wholes.values(), *((path,) for path in self.tiles.values()), *last]
 
     def split_work(self, count: int) -> list[ReferenceFiles]:
-        """Split the files into parts that are computed in parallel; the tiles into `count` parts."""
+        """Split the files into parts that are computed in parallel; the tiles into `count` parts.
+
+        With a count of 1, one process computes all, the formula last.
+        """
+        if count == 1:
+            return [self] if self.all_paths() else []
         tiles = list(self.tiles.items())
         parts = [
             ReferenceFiles(self.wholes, {}),
@@ -117,12 +122,17 @@ class ReferenceFiles:
 class ReferenceStore:
     """Finds reference outputs on disk, and computes missing ones in a jail.
 
-    Tiles are drawn by `secret`, by default that of the home. At most `jails` run at a time, by default one
-    per CPU.
+    `strength` is that of the jail, None for the strongest there is. Tiles are drawn by `secret`, by default
+    that of the home. At most `jails` run at a time, by default one per CPU.
     """
 
     def __init__(
-        self, home: Path, *, strength: JailStrength, secret: str | None = None, jails: int | None = None
+        self,
+        home: Path,
+        *,
+        strength: JailStrength | None,
+        secret: str | None = None,
+        jails: int | None = None,
     ) -> None:
         self._home = home
         self._cache = home / "cache"
@@ -168,6 +178,10 @@ class ReferenceStore:
             shares = missing.split_work(1 if nbytes <= _SMALL_BYTES else self._count)
             await gather_to_end([self._compute_files(problem, size, share) for share in shares])
         return wanted
+
+    def has_formula(self, problem: Digest, size: str) -> bool:
+        """Whether a problem's formula was computed before, which is mostly the last of its files."""
+        return (self._cache / "references" / f"{problem}-{size}" / f"expression-{_RECORDER}.npz").exists()
 
     def has_outputs(self, problem: Problem, size: str) -> bool:
         """Whether outputs of a problem were computed before; the first time may take a minute."""

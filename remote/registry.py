@@ -128,16 +128,26 @@ SIMULATED_KINDS = frozenset({"sim", "ray"})
 
 def evaluator_names() -> tuple[str, ...]:
     """Return the names of the kinds that `create_evaluator` knows, sorted."""
-    return tuple(sorted(_factories()))
+    return tuple(sorted({*_EVALUATORS, *_brought_parts()}))
 
 
-def _factories() -> dict[str, CreateEvaluator]:
-    """Return the factories of all kinds: those that serve several targets, and those that targets bring."""
+def _brought_parts() -> dict[str, str]:
+    """Return where the factories are of the kinds that targets bring."""
+    from targets.registry import load_families  # not at the top, as above
+
+    return {kind: part for target in load_families() for kind, part in target.parts.evaluators.items()}
+
+
+def _find_factory(kind: str) -> CreateEvaluator:
+    if kind in _EVALUATORS:
+        return _EVALUATORS[kind]
     from targets.base import import_part  # not at the top, as above
-    from targets.registry import load_families
 
-    brought = {kind: part for target in load_families() for kind, part in target.parts.evaluators.items()}
-    return {**{kind: import_part(part) for kind, part in brought.items()}, **_EVALUATORS}
+    part = _brought_parts().get(kind)
+    if part is None:
+        raise UnknownEvaluatorError(kind, evaluator_names())
+    factory: CreateEvaluator = import_part(part)
+    return factory
 
 
 def require_evaluator(kind: str, target: str) -> None:
@@ -174,8 +184,6 @@ def create_evaluator(
         NoHostsError: the kind evaluates on hosts, and none is named.
         InfrastructureError: this machine lacks something that the kind needs.
     """
-    factories = _factories()
-    if wanted.kind not in factories:
-        raise UnknownEvaluatorError(wanted.kind, factories)
+    factory = _find_factory(wanted.kind)
     given = means or EvaluatorResources(home, slots)
-    return factories[wanted.kind](wanted, replace(given, home=home))
+    return factory(wanted, replace(given, home=home))

@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remote.errors import InfrastructureError
-from remote.jail_backends import JailedProgram, JailLimits, JailStrength, jail_command
+from remote.jail_backends import (
+    JailedProgram,
+    JailLimits,
+    JailStrength,
+    guess_strength,
+    jail_command,
+    jail_strength,
+)
 from remote.jail_init import OUT_OF_MEMORY_STATUS, READY_BYTE, STARVED_STATUS
 from remote.processes import kill_group, kill_process, read_bounded, start_process
 
@@ -29,6 +36,9 @@ LOOKS = 15
 A jailed program has its whole request, talks to nobody, and always has a reader for its output. So only a
 timer or a lock of its own can keep it waiting. On a busy machine it would be ready to run or wait for a disk.
 """
+
+JAIL_START = "jail_start"
+"""The code of a jail that did not come to run its program."""
 
 _PROC = Path("/proc")
 _AWAKE = frozenset({"R", "D"})
@@ -71,16 +81,16 @@ async def run_jailed(
     program: JailedProgram,
     request: bytes,
     *,
-    strength: JailStrength,
+    strength: JailStrength | None,
     files: Sequence[int] = (),
     on_ready: Callable[[], Awaitable[None]] | None = None,
     on_answer: Callable[[bytes], Awaitable[None]] | None = None,
 ) -> JailResult:
     """Run `program` with `request` on its stdin; return what it wrote to the answer's file descriptor.
 
-    `files` are further open file descriptors that it inherits, for data too large for an answer. `on_ready`
-    is awaited once, when the jail is built and the program is loaded; `on_answer` for each piece of the
-    answer, as it comes.
+    `strength` None is the strongest jail that works here. `files` are further open file descriptors that it
+    inherits, for data too large for an answer. `on_ready` is awaited once, when the jail is built and the
+    program is loaded; `on_answer` for each piece of the answer, as it comes.
 
     However this ends, including by cancellation, no process of the jail is left. A deadlocked program is
     ended (`deadlock`).
@@ -88,6 +98,30 @@ async def run_jailed(
     Raises:
         InfrastructureError: jail_start, jail_deadline.
     """
+
+    async def run(chosen: JailStrength) -> JailResult:
+        return await _run_once(program, request, chosen, files=files, on_ready=on_ready, on_answer=on_answer)
+
+    if strength is None and (likely := guess_strength()) is not None:
+        try:  # trying jails out first would take a process more, which a short life has no time for
+            return await run(likely)
+        except InfrastructureError as error:
+            if error.code != JAIL_START:
+                raise
+    if strength is None:
+        strength = await asyncio.to_thread(jail_strength)
+    return await run(strength)
+
+
+async def _run_once(
+    program: JailedProgram,
+    request: bytes,
+    strength: JailStrength,
+    *,
+    files: Sequence[int],
+    on_ready: Callable[[], Awaitable[None]] | None,
+    on_answer: Callable[[bytes], Awaitable[None]] | None,
+) -> JailResult:
     started = time.monotonic()
     async with _spawn_jail(program, strength, files) as (process, answer_fd):
         try:
@@ -108,7 +142,7 @@ async def run_jailed(
     status, asleep = normalise_status(process.returncode), not watching.cancelled()
     if not answer.startswith(READY_BYTE):
         text = stderr.decode(errors="replace").strip()[-500:]
-        raise InfrastructureError("jail_start", f"the {strength} jail did not start ({status}): {text}")
+        raise InfrastructureError(JAIL_START, f"the {strength} jail did not start ({status}): {text}")
     return JailResult(
         answer=answer[len(READY_BYTE) :],
         exit_status=status,
@@ -141,7 +175,7 @@ async def _spawn_jail(
     try:
         try:
             process = await start_process(
-                *jail_command(strength, program, writer),
+                *await asyncio.to_thread(jail_command, strength, program, writer),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
@@ -151,7 +185,7 @@ async def _spawn_jail(
             )
         except OSError as error:
             text = f"the jail did not start: {error}"
-            raise InfrastructureError("jail_start", text, of_machine=True) from error
+            raise InfrastructureError(JAIL_START, text, of_machine=True) from error
         finally:
             os.close(writer)
         try:

@@ -31,9 +31,18 @@ def seal_file(draft: Path, path: Path) -> None:
 def is_sound(path: Path) -> bool:
     """Return whether a file is there and as it was sealed."""
     try:
-        return _digest_path(path).read_text(encoding="ascii").strip() == _hash_file(path)
+        return read_seal(path) == _hash_file(path)
     except (OSError, ValueError):
         return False
+
+
+def read_seal(path: Path) -> str:
+    """Return the digest that is beside a file, without a look at the file.
+
+    Raises:
+        OSError: there is none.
+    """
+    return _digest_path(path).read_text(encoding="ascii").strip()
 
 
 class SealChecker:

@@ -33,6 +33,14 @@ class StepKeeper(Protocol):
         """
         ...
 
+    async def find(self, asked: str, /) -> str | None:
+        """Return the kept answer to `asked`, None if there is none."""
+        ...
+
+    async def keep(self, asked: str, answer: str, /) -> None:
+        """Keep an answer, instead of an earlier one to the same."""
+        ...
+
     async def note_begun(self) -> None:
         """Record that the work begins, now that the processes that do it have started."""
         ...

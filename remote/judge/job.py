@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
@@ -54,7 +54,8 @@ class JudgeJob(FrozenModel):
     formula; empty if it could not be traced. `secret` decides which tiles are drawn; no message shows it.
     `shown` is set if a host ran the kernel: its outputs are judged, none are computed. `device`: a real
     device ran the kernel. Then nothing is predicted, and a program that the simulator cannot follow is no
-    fault of the kernel. `constants` are calibrated ones of the target's model.
+    fault of the kernel. `constants` are calibrated ones of the target's model. `parts` were judged before, by
+    another worker with the same job (`judged_parts`).
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -72,6 +73,7 @@ class JudgeJob(FrozenModel):
     shown: HostOutputs | None = None
     device: bool = False
     constants: dict[str, ConstantValue] = Field(default_factory=dict)
+    parts: dict[str, Any] = Field(default_factory=dict)
 
 
 class PredictJob(FrozenModel):
@@ -183,6 +185,13 @@ class JudgeReply(FrozenModel):
     result: JudgeOutcome | PiecesNeeded
 
 
+class PartsReply(FrozenModel):
+    """Comes before the `JudgeReply`: parts that were judged since the one before. The first one has none."""
+
+    type: Literal["parts"] = "parts"
+    parts: dict[str, Any]
+
+
 class PredictReply(FrozenModel):
     """Answers a `PredictJob`: one prediction for each program whose turn came."""
 
@@ -241,6 +250,7 @@ class FailureReply(FrozenModel):
 
 Reply: TypeAlias = Annotated[
     JudgeReply
+    | PartsReply
     | PredictReply
     | LintReply
     | TimelineReply

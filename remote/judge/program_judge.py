@@ -17,6 +17,7 @@ from remote.judge.job import (
     TimelineJob,
     TimelineReply,
 )
+from remote.judge.judged_parts import JudgedParts
 from state.model import PredictedLatency
 from targets.base import import_part
 from targets.registry import load_target
@@ -25,8 +26,16 @@ from targets.registry import load_target
 class ProgramJudge(Protocol):
     """Judges a target's tracer replies, in the worker; results may not depend on a clock or on chance."""
 
-    def judge_program(self, job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
+    def load(self) -> None:
+        """Import what judging needs; the first program then waits for nothing."""
+        ...
+
+    def judge_program(
+        self, job: JudgeJob, reply: bytes, inputs: InputCache, parts: JudgedParts
+    ) -> JudgeOutcome:
         """Take a tracer's reply through every stage; the outcome names the stage that decided.
+
+        What takes long is asked of `parts`, which may know it already; the outcome must be the same.
 
         Raises:
             BadReferenceError: the problem's reference, or a file of it, is at fault.

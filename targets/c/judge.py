@@ -15,6 +15,7 @@ from remote.judge.job import (
     TimelineJob,
     TimelineReply,
 )
+from remote.judge.judged_parts import JudgedParts
 from remote.judge.rejection import RejectedError
 from state.model import ErrorInfo, FormulaIdentity, PredictedLatency, Verdict
 from targets.registry import load_target
@@ -28,9 +29,14 @@ NOT_PREDICTED = ErrorInfo(
 class OutputJudge:
     """Judges outputs, of kernels in any language."""
 
-    def judge_program(self, job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
-        """Compare what was returned with the reference; `reply` and `inputs` are not used."""
-        del reply, inputs
+    def load(self) -> None:
+        """Do nothing: all is imported."""
+
+    def judge_program(
+        self, job: JudgeJob, reply: bytes, inputs: InputCache, parts: JudgedParts
+    ) -> JudgeOutcome:
+        """Compare what was returned with the reference; only `job` is used: a host has what is long."""
+        del reply, inputs, parts
         errors: dict[int, float] = {}
         returned = ReturnedOutputs(job, errors)
         try:

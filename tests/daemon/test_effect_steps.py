@@ -24,7 +24,7 @@ from daemon.runner import EffectRunner
 from daemon.workers import Workers
 from state.events import EffectPoisoned, EvaluationFailed, RunResumed
 from state.log import EventLog
-from state.model import EffectKey, PredictedLatency, Role, RunStatus
+from state.model import EffectKey, PredictedLatency, Role, RunStatus, digest_of
 from state.records import NewEvent
 from tests.daemon.test_runner import NO_PAUSE, admit, in_first_round, look_ahead, next_effects, start
 from tests.support import fakes
@@ -240,3 +240,17 @@ async def test_another_poisoned_verdict_is_a_failure_of_the_infrastructure(event
     failed = event_log.run_state(run).outcomes[str(key)]
     assert isinstance(failed, EvaluationFailed)
     assert failed.error.code == "poisoned"
+
+
+async def test_a_kept_answer_counts_for_its_question_alone(event_log) -> None:
+    run, _ = await in_first_round(event_log)
+    effect = look_ahead(event_log, run)
+    await admit(event_log, run, effect)
+    steps = EffectSteps(event_log, run, effect.key)
+    await steps.keep("asked", "answer")
+    await deliver_again(event_log, run, effect.key)
+    again = EffectSteps(event_log, run, effect.key)
+    assert await again.find("asked") == "answer"
+    (path,) = (one for one in steps_folder(event_log.home).rglob("*") if one.is_file())
+    path.rename(path.with_name(digest_of(b"another")))
+    assert await again.find("another") is None

@@ -22,17 +22,24 @@ if TYPE_CHECKING:
         TimelineJob,
         TimelineReply,
     )
+    from remote.judge.judged_parts import JudgedParts
     from state.model import PredictedLatency
 
 
 class NkiJudge:
     """Answers the worker's jobs on NKI kernels."""
 
-    def judge_program(self, job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
+    def load(self) -> None:
+        """Import the simulator and all stages."""
+        from targets.nki.judge import program  # noqa: F401
+
+    def judge_program(
+        self, job: JudgeJob, reply: bytes, inputs: InputCache, parts: JudgedParts
+    ) -> JudgeOutcome:
         """Take a tracer's reply through every stage."""
         from targets.nki.judge.program import judge_program
 
-        return judge_program(job, reply, inputs)
+        return judge_program(job, reply, inputs, parts)
 
     def find_refusal(self, job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutcome | None:
         """Return the outcome for a program that breaks a rule; None for the others."""

@@ -29,6 +29,7 @@ from remote.judge import work_limits
 from remote.judge.host_trials import BadPiecesError, ReturnedOutputs, UnsureError
 from remote.judge.input_cache import InputCache
 from remote.judge.job import CheckJob, JudgeJob, JudgeOutcome
+from remote.judge.judged_parts import JudgedParts
 from remote.judge.numerics import BadReferenceError, output_fault
 from remote.judge.rejection import RejectedError, StageFailedError
 from seeds import ProblemSpec
@@ -57,6 +58,7 @@ class _Judgement:
     job: JudgeJob
     reply: bytes
     inputs: InputCache
+    parts: JudgedParts = field(default_factory=JudgedParts)
     stage: str = "trace"
     stage_ms: dict[str, float] = field(default_factory=dict)
     rel_l2: dict[int, float] = field(default_factory=dict)
@@ -90,7 +92,7 @@ class _Judgement:
     def run_trials(self, made: type[NumericsTrials], declared: Program) -> NumericalStability | None:
         """Judge outputs; return how stable they are."""
         with self.time_stage("numerics"):
-            trials = made(declared, self.reply, self.job, self.inputs, self.rel_l2)
+            trials = made(declared, self.reply, self.job, self.inputs, self.rel_l2, parts=self.parts)
             trials.run()
         return trials.stability
 
@@ -98,10 +100,14 @@ class _Judgement:
         """Compare the formula; a fault of that evaluation is no kernel's, but it is told."""
         with self.time_stage("identity"):
             try:
-                return identify(declared, self.reply, self.job)
+                found = self.parts.recall("identity", self._identify, declared)
+                return FormulaIdentity.model_validate(found)
             except IdentityFailedError as error:
                 self.warnings.append(ErrorInfo(code="identity_failed", message=str(error)[:500]))
                 return FormulaIdentity(verdict="tested", reason=str(error)[:500])
+
+    def _identify(self, declared: Program) -> dict[str, Any]:
+        return identify(declared, self.reply, self.job).model_dump(mode="json")
 
     def run(self) -> JudgeOutcome:
         target = load_calibrated(self.job.target, self.job.constants)
@@ -161,8 +167,12 @@ def check_program(job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutco
     return _run_stages(judgement, check)
 
 
-def judge_program(job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
+def judge_program(
+    job: JudgeJob, reply: bytes, inputs: InputCache, parts: JudgedParts | None = None
+) -> JudgeOutcome:
     """Take the tracer's reply through every stage; the outcome names the stage that decided.
+
+    `parts` knows what another worker found out before.
 
     Raises:
         BadReferenceError: the problem's reference, or a file of it, is at fault.
@@ -170,7 +180,7 @@ def judge_program(job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutco
         BadPiecesError: what a host showed is not what home asked for.
         StageFailedError: a stage failed in another way.
     """
-    judgement = _Judgement(job, reply, inputs)
+    judgement = _Judgement(job, reply, inputs, parts or JudgedParts())
     return _run_stages(judgement, judgement.run_on_device if job.device else judgement.run)
 
 

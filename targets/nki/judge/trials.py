@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +30,11 @@ from remote.judge.comparison import (
 )
 from remote.judge.input_cache import InputCache
 from remote.judge.job import JudgeJob
+from remote.judge.judged_parts import JudgedParts
 from remote.judge.numerics import Array, is_comparable, rel_l2
 from remote.judge.rejection import RejectedError
 from remote.judge.suite import SHIFTED_SET, is_secret_set
+from remote.judge.tiles import OutputTile
 from state.model import NumericalStability, Verdict
 from targets.nki.judge.failures import reject_kernel_error
 from targets.nki.judge.precision import find_lost_precision
@@ -39,9 +43,20 @@ _GATHERS = frozenset({"local_gather", "nc_n_gather"})
 """Instructions whose operands say which elements they read."""
 
 
+@dataclass(frozen=True)
+class _TiledPart:
+    """What the judged tiles need of a program: `at` are their places in the pool, `read` boxes of inputs."""
+
+    pool: Sequence[OutputTile]
+    at: Sequence[int]
+    boxes: Mapping[int, Sequence[slices.ElementBox]]
+    program: Program
+    read: Sequence[Ints]
+
+
 @dataclass
 class NumericsTrials:
-    """One program, its job, and the errors found so far by seed."""
+    """One program, its job, and the errors found so far by seed; each trial is one of `parts`."""
 
     program: Program
     reply: bytes
@@ -53,6 +68,7 @@ class NumericsTrials:
     by_set: dict[str, float] = field(default_factory=dict)
     """The tolerance of each set whose tiles were judged."""
     stability: NumericalStability | None = None
+    parts: JudgedParts = field(default_factory=JudgedParts)
 
     def __post_init__(self) -> None:
         self.tolerance = self.job.spec.rel_l2
@@ -65,69 +81,97 @@ class NumericsTrials:
             BadReferenceError: the reference, or a file of it, is at fault.
         """
         most = work_limits.work_limit(self.job.spec, self.job.size)
+        recall = self.parts.recall
         if self.program.loops and not self.job.references:
-            # Slices leave out what no tile needs, including a loop that never ends.
-            first = next(iter(self.job.excerpts))
-            self._run_program(self.program, self.inputs.get(self.job, first), WorkAllowance(most))
+            recall("ends", self._require_end, most)
         if self.job.excerpts:
             self._judge_tiles()
         else:
-            require_precision(self.program, mx=self.job.spec.mx)
+            recall("precision", self._require_precision)
         for seed, paths in self.job.references.items():
-            outputs = self._run_program(
-                self.program, self.inputs.get(self.job, str(seed)), WorkAllowance(most)
-            )
-            error = self.errors[seed] = rel_l2(outputs, [load_whole_output(path) for path in paths])
-            require_within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
+            self.errors[seed] = recall(f"whole {seed}", self._judge_whole_seed, seed, paths, most)
         for name, paths in self.job.whole_sets.items():
             if name in self.by_set:
-                self._judge_whole_set(name, paths, WorkAllowance(most))
+                recall(f"whole {name}", self._judge_whole_set, name, paths, most)
         if self.job.references and self.job.spec.relations:
             self.check_relations(most)
 
-    def _judge_tiles(self) -> None:
+    def _require_end(self, most: int) -> None:
+        """Run a program with loops as a whole: slices leave out what no tile needs, even an endless loop."""
+        first = next(iter(self.job.excerpts))
+        self._run_program(self.program, self.inputs.get(self.job, first), WorkAllowance(most))
+
+    @cached_property
+    def _tiled(self) -> _TiledPart:
         pool = tiles.make_tile_pool(self.job.spec, self.job.size, self.job.secret)
         at = tiles.choose_tiles(pool, self.reply)
         boxes = tiles.boxes_by_output([pool[number] for number in at])
         part = slices.slice_backward(self.program, boxes)
-        read = find_boxes_read(part)
-        # The whole program if everything is judged, else only what the tiles show of it.
-        require_precision(self.program if self.job.references else part, mx=self.job.spec.mx)
-        sets = len(self.job.excerpts)
-        allowance = WorkAllowance(work_limits.tile_work_limit(self.job.spec, self.job.size, sets))
+        return _TiledPart(pool, at, boxes, part, find_boxes_read(part))
+
+    def _judge_tiles(self) -> None:
+        self.parts.recall("precision", self._require_precision)
+        left = work_limits.tile_work_limit(self.job.spec, self.job.size, len(self.job.excerpts))
         for name, path in self.job.excerpts.items():
-            excerpt = load_reference_tiles(path, pool)
-            tolerance = set_tolerance(name, excerpt.honest, self.job.spec.rel_l2)
-            if tolerance is None:
-                continue
-            self.by_set[name] = tolerance
-            # Sets that are judged whole are drawn whole at once, so that they are found in the cache again.
-            whole = name in {*self.job.whole_sets, *map(str, self.job.references)}
-            inputs = self.inputs.get(self.job, name, None if whole else read, excerpt.marks)
             try:
-                outputs = self._run_program(part, inputs, allowance, boxes)
+                told = self.parts.recall(f"tiles {name}", self._judge_tile_set, name, path, left)
             except RejectedError as rejected:
                 # Loops with data-dependent bounds cannot be sliced; a kernel with one gets no latency, and
                 # cannot win.
                 if rejected.verdict is Verdict.TIMEOUT and self.program.loops:
                     return
                 raise
-            found = [outputs[pool[number].output][pool[number].index] for number in at]
-            truth = [excerpt.truth[number] for number in at]
-            error = tiles.worst_tile_error(found, truth, tiles.norm_floors(pool, excerpt.truth), at)
-            if name.isdecimal():
-                self.errors[int(name)] = error
-                self.tolerance = max(self.tolerance, tolerance)
-            require_within(found, error, refusing_tolerance(name, tolerance), describe_set(name))
-            if name == SHIFTED_SET:
-                self.stability = assess_stability(error, tolerance)
+            if told is not None:
+                self._note_error(name, told["error"], told["tolerance"])
+                left -= told["work"]
 
-    def _judge_whole_set(self, name: str, paths: Sequence[str], allowance: WorkAllowance) -> None:
+    def _require_precision(self) -> None:
+        """Check the whole program if everything is judged, else only what the tiles show of it."""
+        whole = self.job.references or not self.job.excerpts
+        require_precision(self.program if whole else self._tiled.program, mx=self.job.spec.mx)
+
+    def _judge_tile_set(self, name: str, path: str, work: int) -> dict[str, Any] | None:
+        """Judge the tiles of a set with so much work at most; return None if it means nothing here."""
+        tiled, allowance = self._tiled, WorkAllowance(work)
+        excerpt = load_reference_tiles(path, tiled.pool)
+        tolerance = set_tolerance(name, excerpt.honest, self.job.spec.rel_l2)
+        if tolerance is None:
+            return None
+        self.by_set[name] = tolerance
+        # Sets that are judged whole are drawn whole at once, so that they are found in the cache again.
+        whole = name in {*self.job.whole_sets, *map(str, self.job.references)}
+        inputs = self.inputs.get(self.job, name, None if whole else tiled.read, excerpt.marks)
+        outputs = self._run_program(tiled.program, inputs, allowance, tiled.boxes)
+        found = [outputs[tiled.pool[number].output][tiled.pool[number].index] for number in tiled.at]
+        truth = [excerpt.truth[number] for number in tiled.at]
+        floors = tiles.norm_floors(tiled.pool, excerpt.truth)
+        error = tiles.worst_tile_error(found, truth, floors, tiled.at)
+        self._note_error(name, error, tolerance)
+        require_within(found, error, refusing_tolerance(name, tolerance), describe_set(name))
+        return {"error": error, "tolerance": tolerance, "work": work - allowance.left}
+
+    def _note_error(self, name: str, error: float, tolerance: float) -> None:
+        """Note the error on the tiles of a set, which may be known from before."""
+        self.by_set[name] = tolerance
+        if name.isdecimal():
+            self.errors[int(name)] = error
+            self.tolerance = max(self.tolerance, tolerance)
+        if name == SHIFTED_SET:
+            self.stability = assess_stability(error, tolerance)
+
+    def _judge_whole_seed(self, seed: int, paths: Sequence[str], most: int) -> float:
+        """Compare all outputs for a seed; return the error."""
+        outputs = self._run_program(self.program, self.inputs.get(self.job, str(seed)), WorkAllowance(most))
+        error = self.errors[seed] = rel_l2(outputs, [load_whole_output(path) for path in paths])
+        require_within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
+        return error
+
+    def _judge_whole_set(self, name: str, paths: Sequence[str], most: int) -> None:
         """Compare all outputs for a set that is not a seed, with the tolerance of its tiles."""
         truth = [load_whole_output(path) for path in paths]
         if not all(is_comparable(array) for array in truth):
             return  # outside the tiles the formula itself overflows: nothing to compare with
-        outputs = self._run_program(self.program, self.inputs.get(self.job, name), allowance)
+        outputs = self._run_program(self.program, self.inputs.get(self.job, name), WorkAllowance(most))
         require_within(
             outputs, rel_l2(outputs, truth), self.by_set[name], f"input set {name}, all of the outputs"
         )
@@ -142,7 +186,7 @@ class NumericsTrials:
         if chooses_addresses(self.program):
             bases += [name for name in self.by_set if is_secret_set(name)]
         for base in bases:
-            self._check_relations_around(base, most)
+            self.parts.recall(f"relations {base}", self._check_relations_around, base, most)
 
     def _check_relations_around(self, base: str, most: int) -> None:
         parts: dict[str, Program] = {}
