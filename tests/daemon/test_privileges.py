@@ -27,6 +27,7 @@ from state.verify import verify_log
 from tests.support.home_actor import OWNER, READER, ROOT, STRANGER, HomeActor, find_python
 from tests.support.scripted_runs import ScriptedRun, append_run
 from tests.support.sweeps import is_exhaustive
+from tests.support.tuning_jobs import WORKLOAD
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,8 @@ READING = (
     ("report", "first", "-o", "{out}.md"), ("export", "first", "--layout", "nki-kernel-agent", "-o", "{out}"),
     ("wait", "first", "--for", "ended"), ("host", "list"), ("completion", "bash"), ("service", "status"),
     ("translate", "{files}/reference.py"), ("resume", "first@99999"),
-    ("try", "{files}/kernel.py", "--problem", "silu", "--size", "reduced"),
+    ("try", "{files}/kernel.py", "--problem", "silu", "--size", "reduced"), ("ui", "--port", "0"), ("mcp",),
+    ("bench", "search", "--problems", "silu", "--size", "reduced", "--candidates", "1", "--minutes", "0.02"),
 )  # fmt: skip
 WRITING = (
     ("init",), ("compact",), ("repair",), ("migrate",), ("restore", "{files}/backup.db"),
@@ -47,9 +49,13 @@ WRITING = (
     ("pause", "first"), ("cancel", "first"), ("prompts", "--copy", "roles/planner.md"),
     ("calibrate", "--host", "127.0.0.1:1"), ("set", "going", "run.search.rounds=5"), ("approve", "going"),
     ("propose", "going", "{files}/kernel.py"), ("submit", "--problem", "silu", "--size", "reduced"),
-    ("fork", "first@5"),
+    ("fork", "first@5"), ("run", "--problem", "silu", "--size", "reduced", "--set", "run.cap_seconds=0.1"),
+    ("tune", "{files}/workload.py", "--sim", "--into", "{out}", "--set", "run.cap_seconds=0.1"),
 )  # fmt: skip
 VERB_CALLS = READING + WRITING
+
+SERVES = {"ui": "Ctrl-C ends it"}
+"""Verbs that run until they are ended, and what they write when they serve."""
 
 FILES = (
     "agentd.lock", "agentd.lock.owner", "HEAD", "HEAD.tmp", "reserve", "events.db", "events.db-wal",
@@ -102,7 +108,7 @@ class Users:
         words = [word.format(out=self.out, files=self.files) for word in verb]
         for path in self.owned.glob("out*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        return self._actor.call(user, "--home", self.home, *words)
+        return self._actor.call(user, "--home", self.home, *words, until=SERVES.get(words[0]))
 
     def list_files(self) -> list[tuple[Path, int]]:
         """Return the home's files with their inodes, less the one that every reader of a log may make."""
@@ -126,15 +132,15 @@ def users(actor: HomeActor, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         archive_run(source, "first", files / "run.jsonl.gz")
         for name in ("kernel.py", "reference.py"):
             shutil.copy(ROOT / "seeds/problems/silu" / name, files)
+        (files / "workload.py").write_text(WORKLOAD, encoding="utf-8")
         for path in files.iterdir():
             path.chmod(0o644)
         yield Users(Path(folder), source, actor)
 
 
 def test_every_verb_with_a_home_is_tried() -> None:
-    left_out = {"run", "tune", "bench", "ui"}  # they host for as long as a run takes, or until they are ended
-    homeless = {"mcp", "plugin", "target"}  # it serves until its client leaves; these two open no home
-    assert {words[0] for words in VERB_CALLS} | left_out | homeless == set(VERBS)
+    homeless = {"plugin", "target"}
+    assert {words[0] for words in VERB_CALLS} | homeless == set(VERBS)
 
 
 @pytest.mark.parametrize("verb", VERB_CALLS, ids="_".join)

@@ -1,17 +1,20 @@
 """A process of root that runs `agentctl` as other users do, in a child for each call, with all imported.
 
-Reads calls as JSON lines: `user` (a uid, and its group; null: as root) and `arguments`. Answers each with
-the child's `status` and what it wrote to stdout and stderr.
+Reads calls as JSON lines: `user` (a uid, and its group; null: as root), `arguments`, and `until`: what a
+verb that serves writes before it gets Ctrl-C. Answers each with the child's `status` and what it wrote to
+stdout and stderr.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -51,10 +54,13 @@ class HomeActor:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=_env()
         )
 
-    def call(self, user: int | None, *arguments: object) -> tuple[int, str]:
-        """Return the exit status of `agentctl` with these arguments, and all that it wrote."""
+    def call(self, user: int | None, *arguments: object, until: str | None = None) -> tuple[int, str]:
+        """Return the exit status of `agentctl` with these arguments, and all that it wrote.
+
+        A verb that serves gets Ctrl-C when it has written `until`.
+        """
         words = [str(word) for word in arguments]
-        self._process.stdin.write(json.dumps({"user": user, "arguments": words}) + "\n")
+        self._process.stdin.write(json.dumps({"user": user, "arguments": words, "until": until}) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         return answer["status"], answer["output"]
@@ -67,6 +73,7 @@ def _run_child(job: dict[str, Any], output: int) -> None:
     from agentctl.app import agentctl
     from daemon import exits
 
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
     if (user := job["user"]) is not None:
@@ -76,15 +83,31 @@ def _run_child(job: dict[str, Any], output: int) -> None:
     exits.run_command(agentctl, "agentctl", job["arguments"])
 
 
+def _wait_for(pid: int, output: int, until: str | None) -> int:
+    ended, status = (0, 0) if until is not None else os.waitpid(pid, 0)
+    while not ended:
+        time.sleep(0.05)
+        if until is not None and until in _read_all(output):
+            os.kill(pid, signal.SIGINT)
+            until = None
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _read_all(file: int) -> str:
+    return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
+
+
 def main() -> None:
     for module in MODULES:
         import_module(module)
     for line in sys.stdin:
+        job = json.loads(line)
         with tempfile.TemporaryFile() as output:
             pid = os.fork()
             if pid == 0:
                 try:
-                    _run_child(json.loads(line), output.fileno())
+                    _run_child(job, output.fileno())
                 except SystemExit as error:
                     sys.stdout.flush()
                     os._exit(error.code)
@@ -94,11 +117,8 @@ def main() -> None:
                     traceback.print_exc()
                     sys.stderr.flush()
                 os._exit(99)
-            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            output.seek(0)
-            print(
-                json.dumps({"status": status, "output": output.read().decode(errors="replace")}), flush=True
-            )
+            status = _wait_for(pid, output.fileno(), job["until"])
+            print(json.dumps({"status": status, "output": _read_all(output.fileno())}), flush=True)
 
 
 if __name__ == "__main__":
