@@ -176,7 +176,7 @@ def choose_verbs(place: int) -> tuple[tuple[str, ...], ...]:
     return LINK_CALLS if is_exhaustive() else LINK_CALLS[place % 3 :: 3]
 
 
-@pytest.mark.parametrize(("place", "name"), enumerate(FILES + FOLDERS), ids=FILES + FOLDERS)
+@pytest.mark.parametrize(("place", "name"), [*enumerate(FILES + FOLDERS)], ids=FILES + FOLDERS)
 def test_a_link_in_a_home_leads_root_to_no_foreign_file(users: Users, place: int, name: str) -> None:
     for verb in choose_verbs(place):
         users.reset()
