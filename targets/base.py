@@ -110,6 +110,8 @@ class Technique:
     """One way to make a kernel faster; `bottlenecks` are the profile classes that it relieves.
 
     `targets` are those of the family that have it; empty: all.
+    Where none of the `terms` is a word of the kernel, its problem or its reference, it does not apply;
+    without `terms`, nothing is known about that.
     """
 
     id: str
@@ -117,10 +119,16 @@ class Technique:
     description: str
     bottlenecks: frozenset[str]
     targets: frozenset[str] = frozenset()
+    terms: frozenset[str] = frozenset()
 
     def is_for(self, target: str) -> bool:
         """Return whether a target of the family has it."""
         return not self.targets or target in self.targets
+
+    def can_help(self, bottleneck: str | None, words: frozenset[str]) -> bool:
+        """Return whether it relieves a kernel's bottleneck, and may apply to a kernel with these words."""
+        relieves = not self.bottlenecks or bottleneck is None or bottleneck in self.bottlenecks
+        return relieves and (not self.terms or bool(self.terms & words))
 
 
 @cache
@@ -133,6 +141,7 @@ def load_menu(path: Path) -> dict[str, Technique]:
             entry["description"],
             frozenset(entry["bottlenecks"]),
             frozenset(entry.get("targets", ())),
+            frozenset(entry.get("terms", ())),
         )
         for name, entry in tomllib.loads(path.read_text()).items()
     }
@@ -390,6 +399,17 @@ class RuleText:
     fix: str
 
 
+@dataclass(frozen=True, slots=True)
+class SearchWords:
+    """Words by which people search a target's documentation.
+
+    Those of a group mean the same. `called` has, by the name of an instruction, what people call it.
+    """
+
+    groups: tuple[frozenset[str], ...] = ()
+    called: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolParts:
     """What a target adds to the tools of models and coding agents (`agent_core.tools`).
@@ -397,13 +417,14 @@ class ToolParts:
     `topics` are what its judge can explain about a kernel that is not judged, each with what it tells; empty
     if it cannot. `what_if` is the one that predicts under assumptions. `rewriter`, imported by
     `agent_core.tools.rewriting`: `create() -> Rewriter`. `rules`: a function without arguments that returns
-    the `RuleText`s, for `lookup`.
+    the `RuleText`s, for `lookup`. `search_words`: one that returns the `SearchWords` of `lookup`.
     """
 
     topics: Mapping[str, str] = field(default_factory=dict)
     what_if: str | None = None
     rewriter: str | None = None
     rules: str | None = None
+    search_words: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

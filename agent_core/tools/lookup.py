@@ -1,16 +1,19 @@
 """`lookup`: finds what a target's pack says about names or a question, by full text.
 
-The pack is cut into sections: rows of tables, bullets and paragraphs of its blocks, whole examples, parts of
-the interface, techniques, and the rules with their codes. SQLite's FTS5 ranks them by BM25; a section that is
-called by a name of the query comes first.
+The pack is cut into sections: rows of tables, bullets and paragraphs of its texts, whole examples,
+techniques, and the rules with their codes. SQLite's FTS5 rates each word of a query by BM25, and the words
+that the target says mean the same at a lower weight. A section counts the more, the more of the query's words
+it has; one that is called by a name of the query comes first.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 from pydantic import Field
 
@@ -18,7 +21,7 @@ from agent_core.prompting import FileKind, PromptSet
 from agent_core.tools.answers import ToolAnswer, ToolArguments, ToolFault, ToolOutcome
 from agent_core.tools.workbench import Workbench
 from state.model import FrozenModel
-from targets.base import Technique, import_part
+from targets.base import SearchWords, Technique, import_part
 from targets.registry import load_target
 
 MOST_SECTIONS = 3
@@ -26,7 +29,7 @@ MOST_SECTIONS_WITH_MORE = 8
 _SHOWN = 480
 """Characters of a section in a short answer."""
 
-_SECTION_KINDS = {FileKind.API: "interface", FileKind.EXAMPLE: "example", FileKind.MENU: "technique"}
+_WHOLE_SECTIONS = {FileKind.EXAMPLE: "example", FileKind.MENU: "technique"}
 _WORD = re.compile(r"[A-Za-z_][\w.]*|\d+")
 _CODE = re.compile(r"`([^`]+)`")
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
@@ -34,12 +37,21 @@ _STOP_TEXT = """
 a an and are as at be by can could do does for from get give has have how i if in into is it its me my need
 not of on one only or should so than that the their them then there they this to use used using was what when
 where which why will with without work would you your am about any kernel mean means many much long large may
+call called inside happens go goes going am my our we does did done like just
 """
 _STOP_WORDS = frozenset(_STOP_TEXT.split())
 _KIND_WEIGHTS = {"rule code": 0.55, "technique": 0.75, "glossary": 0.7}
 """How much a rank counts by kind; 1 if not listed. Short texts rank too high otherwise."""
+_INSERT = "INSERT INTO found(rowid, title, names, text, called) VALUES (?, ?, ?, ?, ?)"
+_RANK = "SELECT rowid, -bm25(found, 2.0, 4.0, 1.0, 1.5) FROM found WHERE found MATCH ?"
+"""A word counts by its weight in title, names and text, and in what people call a section's instructions."""
+_REPEAT_WEIGHT = 0.6
+"""How much a section counts if a better one is about the same instruction."""
+_NO_SEARCH_WORDS = SearchWords()
 _VERBATIM = 3.0
 """What a name with `_` or `.` adds to the rank of a section whose text has it as it stands."""
+_RELATED_WEIGHT = 0.6
+"""How much a word counts that only means the same as one of the query."""
 
 
 class ReferenceSection(FrozenModel):
@@ -56,16 +68,18 @@ class ReferenceSection(FrozenModel):
 class ReferenceIndex:
     """A full-text index of sections, in memory; it is read-only once made."""
 
-    def __init__(self, sections: Sequence[ReferenceSection]) -> None:
+    def __init__(self, sections: Sequence[ReferenceSection], words: SearchWords = _NO_SEARCH_WORDS) -> None:
+        self._words = words
         self._sections = sections
         self._by_name: dict[str, list[int]] = {}
         self._base = sqlite3.connect(":memory:", check_same_thread=False)
         self._base.execute(
-            "CREATE VIRTUAL TABLE found USING fts5(title, names, text, tokenize = 'porter unicode61')"
+            "CREATE VIRTUAL TABLE found USING fts5(title, names, text, called, tokenize = 'porter unicode61')"
         )
         for number, one in enumerate(sections):
-            row = (number, f"{one.kind}: {one.title}", " ".join(one.names), one.text)
-            self._base.execute("INSERT INTO found(rowid, title, names, text) VALUES (?, ?, ?, ?)", row)
+            called = " ".join(words.called.get(name.rpartition(".")[2], "") for name in one.names)
+            row = (number, f"{one.kind}: {one.title}", " ".join(one.names), one.text, called)
+            self._base.execute(_INSERT, row)
             for name in {name.lower() for full in one.names for name in (full, full.rpartition(".")[2])}:
                 self._by_name.setdefault(name, []).append(number)
 
@@ -89,19 +103,40 @@ class ReferenceIndex:
 
     def _rank(self, asked: Sequence[str]) -> list[int]:
         terms = dict.fromkeys(part for word in asked for part in re.split(r"[._]", word) if part)
-        rows = self._base.execute(
-            "SELECT rowid, -bm25(found, 2.0, 4.0, 1.0) FROM found WHERE found MATCH ?",
-            (" OR ".join(f'"{term}"' for term in terms),),
-        )
         exact = [word for word in asked if "_" in word or "." in word]
+        sums: dict[int, float] = {}
+        matched: Counter[int] = Counter()
+        for term in terms:
+            for number, rank in self._rate_term(term).items():
+                sums[number] = sums.get(number, 0.0) + rank
+                matched[number] += 1
 
-        def rate(number: int, rank: float) -> float:
+        def rate(number: int) -> float:
             one = self._sections[number]
             verbatim = sum(word in one.text.lower() for word in exact)
-            return _KIND_WEIGHTS.get(one.kind, 1.0) * (rank + _VERBATIM * verbatim)
+            share = sqrt(matched[number] / len(terms))
+            return _KIND_WEIGHTS.get(one.kind, 1.0) * (share * sums[number] + _VERBATIM * verbatim)
 
-        rated = [(-rate(number, rank), number) for number, rank in rows]
-        return [number for _, number in sorted(rated)]
+        return self._lower_repeats({number: rate(number) for number in sums})
+
+    def _lower_repeats(self, rates: Mapping[int, float]) -> list[int]:
+        """Return sections, the best first; a further one on the same instruction makes room for others."""
+        seen: set[str] = set()
+        lowered: dict[int, float] = {}
+        for number in sorted(rates, key=lambda number: (-rates[number], number)):
+            subject = next(iter(self._sections[number].names), "")
+            lowered[number] = rates[number] * (_REPEAT_WEIGHT if subject in seen else 1.0)
+            seen |= {subject} - {""}
+        return sorted(lowered, key=lambda number: (-lowered[number], number))
+
+    def _rate_term(self, term: str) -> dict[int, float]:
+        """Return how well each section fits one word of a query, or a word that means the same."""
+        same = {word for group in self._words.groups if term in group for word in group} - {term}
+        found: dict[int, float] = {}
+        for word, weight in ((term, 1.0), *((word, _RELATED_WEIGHT) for word in sorted(same))):
+            for number, rank in self._base.execute(_RANK, (f'"{word}"',)):
+                found[number] = max(found.get(number, 0.0), weight * rank)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +154,10 @@ def collect_sections(prompts: PromptSet, target: str) -> list[ReferenceSection]:
         for name, block in prompts.pack_blocks(target).items()
         for piece in _split_markdown(block.text)
     ]
-    for kind, name in _SECTION_KINDS.items():
+    for one in prompts.list_sections(FileKind.API, target):
+        path = f"interface/{one.name}"
+        found += [_make_section("interface", path, piece, one.title) for piece in _split_markdown(one.text)]
+    for kind, name in _WHOLE_SECTIONS.items():
         for one in prompts.list_sections(kind, target):
             names = (one.name, *one.item.terms)
             found.append(
@@ -145,10 +183,10 @@ def _technique_section(one: Technique) -> ReferenceSection:
     return ReferenceSection(kind="technique", path="menu", title=one.title, text=text, names=(one.id,))
 
 
-def _make_section(kind: str, path: str, piece: _Piece) -> ReferenceSection:
+def _make_section(kind: str, path: str, piece: _Piece, title: str = "") -> ReferenceSection:
     codes = [name for code in _CODE.findall(piece.text.split("; ")[0]) for name in _NAME.findall(code)[:1]]
     return ReferenceSection(
-        kind=kind, path=path, title=piece.heading, text=piece.text, names=tuple(dict.fromkeys(codes))
+        kind=kind, path=path, title=piece.heading or title, text=piece.text, names=tuple(dict.fromkeys(codes))
     )
 
 
@@ -200,7 +238,9 @@ _INDEXES: dict[tuple[str, str], ReferenceIndex] = {}
 def _load_index(prompts: PromptSet, target: str) -> ReferenceIndex:
     key = (prompts.version, target)
     if key not in _INDEXES:
-        _INDEXES[key] = ReferenceIndex(collect_sections(prompts, target))
+        words = load_target(target).parts.tools.search_words
+        told = import_part(words)() if words is not None else _NO_SEARCH_WORDS
+        _INDEXES[key] = ReferenceIndex(collect_sections(prompts, target), told)
     return _INDEXES[key]
 
 

@@ -122,6 +122,7 @@ TOOLS = ToolParts(
     what_if="what_if",
     rewriter="targets.nki.tool_parts",
     rules="targets.nki.tool_parts:list_rule_texts",
+    search_words="targets.nki.tool_parts:read_search_words",
 )
 
 PARTS = Parts(

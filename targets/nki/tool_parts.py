@@ -6,13 +6,15 @@ The engine runs in a process of its own; each answer follows from the kernel and
 from __future__ import annotations
 
 import json
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from agent_core.roles.process_pool import ProcessPool
 from agent_core.roles.worker_pool import ask_worker
 from agent_core.tools.rewriting import AppliedRewrite, KernelPlace, OfferedRewrite, OfferedRewrites
 from nki_sim.rulebook import collect_rules
-from targets.base import RuleText
+from targets.base import RuleText, SearchWords
 from targets.nki.rewrites.prediction_scale import problem_job_fields
 from targets.nki.rewrites.proposer import answer_in_worker
 
@@ -20,6 +22,12 @@ from targets.nki.rewrites.proposer import answer_in_worker
 def list_rule_texts() -> tuple[RuleText, ...]:
     """Return the simulator's rules, sorted by code."""
     return tuple(RuleText(rule.code, rule.says, rule.fix) for rule in collect_rules())
+
+
+def read_search_words() -> SearchWords:
+    """Return the words by which people search the documentation."""
+    found = tomllib.loads((Path(__file__).parent / "search_words.toml").read_text())
+    return SearchWords(tuple(frozenset(group) for group in found["groups"]), found["called"])
 
 
 class EngineRewriter:
