@@ -107,7 +107,8 @@ def normalise_argument(operator: Operator, argument: Argument, value: Any) -> Pa
     """Return the value as recorded; missing optional arguments get their default."""
     if value is None:
         if argument.required:
-            fail("missing_argument", f"nisa.{operator.name} needs {argument.name}=")
+            names = ", ".join(one.name for one in operator.signature)
+            fail("missing_argument", f"nisa.{operator.name} needs {argument.name}=", f"it takes {names}")
         return argument.default
     if isinstance(value, Tensor):
         if not argument.is_tensor:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from enum import Enum
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from nki_sim.dtypes import DTYPES, nki_dtype_name
+from nki_sim.frontend import right_forms
 from nki_sim.frontend.argument_values import (
     dge_mode,
     dma_engine,
@@ -134,7 +136,11 @@ def _build_instruction(operator: Operator) -> Callable[..., NkiInstruction]:
                 fail("argument_twice", f"nisa.{operator.name}: {name} given twice")
             given[name] = value
         if len(args) > len(names):
-            fail("too_many_arguments", f"nisa.{operator.name} takes {len(names)} arguments, not {len(args)}")
+            fail(
+                "too_many_arguments",
+                f"nisa.{operator.name} takes {len(names)} arguments, not {len(args)}",
+                f"they are {', '.join(names)}",
+            )
         if not given.keys() <= known:
             _refuse_unknown(operator, given.keys() - known, given)
         if not _ENUM_NAMES.isdisjoint(given):
@@ -187,9 +193,21 @@ def _refuse_unknown(operator: Operator, extra: set[str], given: dict[str, Any]) 
         if fits is None and value in (None, (), *_NEUTRAL.get(name, ())):
             continue
         if fits is None:
-            fail("unsupported_argument", f"not supported yet: nisa.{operator.name}({name}={value!r})")
+            _refuse_argument(operator, name, value)
         if value is not None and not fits(value):
             fail("argument_type", f"nisa.{operator.name}: {name} cannot be {value!r}")
+
+
+def _refuse_argument(operator: Operator, name: str, value: Any) -> NoReturn:
+    names = [argument.name for argument in operator.signature]
+    meant = right_forms.ARGUMENTS.get(name)
+    near = get_close_matches(name, names, n=1)
+    hint = meant or (f"did you mean {near[0]}=?" if near else "")
+    fail(
+        "unsupported_argument",
+        f"nisa.{operator.name} takes no {name}={value!r}",
+        "; ".join(filter(None, (hint, f"it takes {', '.join(names)}"))),
+    )
 
 
 _INSTRUCTIONS = {
@@ -215,7 +233,7 @@ _namespace = Namespace(
     "nisa",
     (*_INSTRUCTIONS, *__all__),
     {},
-    meant=dict.fromkeys(("load", "store", "dma_load", "dma_store"), "dma_copy"),
+    right_forms=right_forms.INSTRUCTIONS,
 )
 
 

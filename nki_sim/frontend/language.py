@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_sim.dtypes import DTYPES, DType
-from nki_sim.frontend import context, loops
+from nki_sim.frontend import context, loops, right_forms
 from nki_sim.frontend.argument_values import LanguageFunction
 from nki_sim.frontend.declare import (
     empty_like,
@@ -129,6 +129,7 @@ _namespace = Namespace(
     "nl",
     (*_FUNCTIONS, *DTYPES, *MemoryRegion, *__all__),
     {"dynamic_range": f"NKI 0.7 removed it: use nl.fori_loop, or set {FRONT_END}=custom while you migrate"},
+    right_forms=right_forms.LANGUAGE,
 )
 
 

@@ -26,8 +26,8 @@ class Namespace:
     """Answers requests for names that a module of kernels lacks.
 
     `offered` are the names it has; the error suggests the nearest one, preferably with the same first word.
-    `documented` are names that it should have but lacks, with the reason or a replacement. `meant` maps other
-    words to names that it has.
+    `documented` are names that it should have but lacks, with the reason or a replacement. `right_forms` says
+    what to write instead of names of other frameworks and older releases: a name, or a hint.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Namespace:
         name: str,
         offered: Collection[str],
         documented: Mapping[str, str],
-        meant: Mapping[str, str] | None = None,
+        right_forms: Mapping[str, str] | None = None,
     ) -> None:
         self._name = name
-        self._meant = meant or {}
+        self._right_forms = right_forms or {}
         self._offered = offered
         self._documented = documented
 
@@ -55,13 +55,18 @@ class Namespace:
             raise AbsentNameError(
                 KernelError("unsupported", f"not supported: {self._name}.{name}", hint=reason)
             )
-        near = self._closest_name(name)
-        hint = f"did you mean {self._name}.{near}?" if near else "nki-sim ops lists what is there"
-        raise AbsentNameError(KernelError("unknown_name", f"{self._name}.{name} is unknown", hint=hint))
+        raise AbsentNameError(
+            KernelError("unknown_name", f"{self._name}.{name} is unknown", hint=self._hint(name))
+        )
+
+    def _hint(self, name: str) -> str:
+        form = self._right_forms.get(name)
+        if form is None:
+            near = self._closest_name(name)
+            form = f"{self._name}.{near}" if near else "nki-sim ops lists what is there"
+        return form if " " in form else f"did you mean {form}?"
 
     def _closest_name(self, name: str) -> str | None:
-        if name in self._meant:
-            return self._meant[name]
         word = name.partition("_")[0]
         kin = [item for item in self._offered if item.partition("_")[0] == word]
         near = get_close_matches(name, kin, 1) or get_close_matches(name, self._offered, 1)
