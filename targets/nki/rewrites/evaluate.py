@@ -31,7 +31,7 @@ from targets.nki.rewrites.values import (
 )
 
 RANGE_FUNCTIONS = frozenset({"range", "nl.affine_range", "nl.sequential_range", "nl.static_range"})
-KNOWN_BUILTINS = frozenset({"range", "min", "max", "len", "int"})
+KNOWN_BUILTINS = frozenset({"range", "min", "max", "len", "int", "slice"})
 
 
 class ExpressionEvaluator:
@@ -222,6 +222,8 @@ class ExpressionEvaluator:
                 return self._evaluate_window(node)
             case LibrarySymbol("min" | "max"):
                 return self._evaluate_min_max(node)
+            case LibrarySymbol("slice") if len(node.args) == 2 and not node.keywords:
+                return self._slice(ast.Slice(*node.args))
         raise UnreadableSyntax(f"the call `{ast.unparse(node.func)}`")
 
     def _apply_view_method(self, view: TensorView, node: ast.Call) -> Value:

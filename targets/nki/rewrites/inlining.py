@@ -20,7 +20,7 @@ from targets.nki.rewrites.arithmetic import names_in, substitute_names
 from targets.nki.rewrites.kernel_ir import Guard, Kernel, Loop, Node, Statement, StatementKind, walk_nodes
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.source_tree import SourceError
-from targets.nki.rewrites.values import Affine, TensorView
+from targets.nki.rewrites.values import Affine, Slice, TensorView
 
 NameMeanings = Mapping[str, str]
 
@@ -123,13 +123,36 @@ def _inlinable_value(kernel: Kernel, item: Statement) -> str | None:
     if item.kind is not StatementKind.BIND or not item.path or len(values) != 1 or len(item.binds) != 1:
         return None
     line = item.node.body[0] if isinstance(item.node, cst.SimpleStatementLine) else None
-    if not isinstance(line, cst.Assign) or not isinstance(values[0], Affine | TensorView):
+    if not isinstance(line, cst.Assign) or not isinstance(values[0], Affine | TensorView | Slice):
         return None
     text = kernel.module.code_for_node(line.value)
+    if isinstance(values[0], Slice):
+        text = _write_window(kernel, text)
     (name,) = item.binds
     if re.search(rf"\bfor\s+{name}\b|\blambda\b[^:]*\b{name}\b", kernel.tree.text):
         return None
     return text if _is_inlinable(kernel, item, name, parts=names_in(text)) else None
+
+
+def _write_window(kernel: Kernel, text: str) -> str:
+    """Return `slice(start, stop)` as the window nl.ds(start, size), which may stand in a subscript."""
+    call = ast.parse(text, mode="eval").body
+    assert isinstance(call, ast.Call)
+    if not isinstance(call.func, ast.Name):
+        return text  # nl.ds already
+    start, stop = call.args
+    match start, stop:
+        case ast.BinOp(one, ast.Mult(), size), ast.BinOp(
+            ast.BinOp(other, ast.Add(), ast.Constant(1)), ast.Mult(), same
+        ) if ast.dump(one) == ast.dump(other) and ast.dump(size) == ast.dump(same):
+            length = ast.unparse(size)
+        case _, ast.BinOp(other, ast.Add(), size) if ast.dump(start) == ast.dump(other):
+            length = ast.unparse(size)
+        case ast.Constant(0), _:
+            length = ast.unparse(stop)
+        case _:
+            length = f"{ast.unparse(stop)} - ({ast.unparse(start)})"
+    return f"{kernel.nl}.ds({ast.unparse(start)}, {length})"
 
 
 def _is_inlinable(kernel: Kernel, item: Statement, name: str, *, parts: frozenset[str]) -> bool:

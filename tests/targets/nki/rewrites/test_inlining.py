@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+import seeds
+from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.inlining import inline_names
 from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.reader import read_kernel
@@ -55,6 +57,40 @@ def test_views_and_ranges_are_said_too():
     assert source is not None
     assert "src=x[i:i + 1, :].broadcast(0, 128)" in source.replace("i : i", "i:i")
     assert "for q in range(i * 2, i * 2 + 2):" in source
+
+
+def test_a_slice_is_said_as_a_window_where_it_is_used():
+    source = without_names("""
+        rows = slice(i * 128, (i + 1) * 128)
+        left = slice(0, 64)
+        right = slice(n - 64, n)
+        t = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t[:, left], src=x[rows, left])
+        nisa.dma_copy(dst=t[:, 64:128], src=x[rows, right])
+    """)
+    assert source is not None
+    assert "src=x[nl.ds(i * 128, 128), nl.ds(0, 64)]" in source
+    assert "src=x[nl.ds(i * 128, 128), nl.ds(n - 64, n - (n - 64))]" in source
+    assert "slice" not in source
+
+
+def test_models_write_slices_as_the_prompts_examples_do_and_get_the_same_rewrites():
+    problem = seeds.load_problem("silu")
+    rows, columns = "i_m * TILE_M : (i_m + 1) * TILE_M", "i_n * TILE_N : (i_n + 1) * TILE_N"
+    inner = "        for i_n in nl.affine_range(n // TILE_N):\n"
+    sliced = problem.kernel.replace(f"{rows}, {columns}", "rows, columns").replace(
+        inner,
+        "        rows = slice(i_m * TILE_M, (i_m + 1) * TILE_M)\n"
+        f"{inner}            columns = slice(i_n * TILE_N, (i_n + 1) * TILE_N)\n",
+    )
+    assert sliced.count("slice(") == 2
+
+    def offered(source: str) -> set[tuple[str, str, str]]:
+        arguments = [ArrayArgument((4096, 4096), "float32")]
+        children, _ = explore_rewrites(read_kernel(source, arguments, TARGET), arguments, TARGET)
+        return {(one.transform.id, one.site, str(one.choice)) for one in children}
+
+    assert offered(sliced) == offered(problem.kernel)
 
 
 COPY = "nisa.dma_copy(dst=out[{0} : {0} + 128, :], src=x[{0} : {0} + 128, :])"
