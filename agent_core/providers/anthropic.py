@@ -2,9 +2,9 @@
 
 The guide is the system prompt, the case is the only message. A cached part ends with a breakpoint. The
 service allows four; if there are more, the last four are used, because their prefixes are the longest. No
-temperature is sent, because today's models accept none. Where there are tools, the model may think between
-calls; its blocks are sent back unchanged, as the service requires. The SDK's `messages.create` is not used,
-because it raises Python warnings for models that will be retired.
+temperature is sent, because today's models accept none. The model may think as long as it wants, between
+calls of tools too; its blocks are sent back unchanged, as the service requires. The SDK's `messages.create`
+is not used, because it raises Python warnings for models that will be retired.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class AnthropicProvider(HttpProvider):
             "max_tokens": request.max_output_tokens,
             "messages": [{"role": "user", "content": case}, *_dialogue_messages(request)],
             "stream": True,
+            "thinking": {"type": "adaptive"},  # also between calls
         }
         if guide:
             body["system"] = guide
@@ -81,7 +82,6 @@ class AnthropicProvider(HttpProvider):
                 {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
                 for tool in request.tools
             ]
-            body["thinking"] = {"type": "adaptive"}  # also between calls
         if request.effort is not None:
             body["output_config"] = {"effort": request.effort}
         return body

@@ -56,9 +56,11 @@ _GATEWAY_STATUSES = frozenset({502, 504})
 
 _NOT_TAKEN = re.compile(
     r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|extra (?:inputs|fields)"
-    r"|not (?:permitted|allowed)",
+    r"|not (?:permitted|allowed|enabled|implemented)|requires --",
     re.IGNORECASE,
 )
+_NOT_TAKEN_STATUSES = frozenset({400, 422, 500, 501})
+"""Statuses of refused fields; llama.cpp's server says 500 where an option for tools was not given."""
 _NOT_TAKEN_CODES = frozenset({"unsupported_parameter", "unknown_parameter", "unsupported_value"})
 
 
@@ -301,7 +303,7 @@ class HttpProvider(ABC):
     def _refused_field(self, error: Exception, body: Mapping[str, Any]) -> str | None:
         """Return the optional field because of which the server refused the body, or None."""
         response = _error_response(error)
-        if response is None or response.status_code not in {400, 422}:
+        if response is None or response.status_code not in _NOT_TAKEN_STATUSES:
             return None
         refusal = error_bodies.parse_error_body(getattr(error, "body", None))
         if not (refusal.codes & _NOT_TAKEN_CODES or _NOT_TAKEN.search(refusal.message)):

@@ -197,11 +197,19 @@ async def test_a_paused_answer_goes_on_from_where_it_was():
     assert [message["role"] for message in asked.body["messages"]] == ["user", "assistant"]
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refuse(400, "invalid_request_error", "tools: this model does not support tools"),
+        Refuse(500, "server_error", "tools param requires --jinja flag"),  # of llama.cpp's server
+    ],
+    ids=["invalid", "llama.cpp"],
+)
 @pytest.mark.parametrize("name", ENDPOINTS)
-async def test_a_server_that_takes_no_tools_is_told_of_them_in_words(name):
+async def test_a_server_that_takes_no_tools_is_told_of_them_in_words(name, refusal):
     def script(asked: Asked) -> Said:
         if "tools" in asked.body:
-            return Refuse(400, "invalid_request_error", "tools: this model does not support tools")
+            return refusal
         return Reply(text='Fine.\n\n```json\n{"tool": "check", "arguments": {"source": "v0"}}\n```\n')
 
     outcome, _, server = await ask_once(name, script, request=ASKED)

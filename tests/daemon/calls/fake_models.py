@@ -142,6 +142,7 @@ async def host_until(
     stop: StopSignal | None = None,
     config: DaemonConfig | None = None,
     workers: Workers | None = None,
+    seconds: float = 60.0,
 ) -> None:
     """Own the log until something is so, or until a script has asked `stop`."""
     stop = stop or StopSignal()
@@ -153,7 +154,7 @@ async def host_until(
         roles=roles,
     )
     hosting = asyncio.create_task(work)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(seconds):
         while not hosting.done() and not until():  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0.002)
     stop.requested.set()
