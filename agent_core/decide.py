@@ -25,6 +25,7 @@ from agent_core import (
     rebase,
     round_selection,
     simplification,
+    spending,
     starts,
     strategies,
     verification,
@@ -112,7 +113,8 @@ def _start_round(state: RunState, config: RunConfig, *, plans: int) -> RoundStar
         )
         for number, (parent, planner, model) in enumerate(zip(parents, turns, models, strict=True))
     ]
-    return RoundStarted(round=state.round + 1, slots=tuple(slots), prompts=state.next_prompts)
+    fitted = spending.fit_slots(state, config, slots)
+    return RoundStarted(round=state.round + 1, slots=tuple(fitted), prompts=state.next_prompts)
 
 
 def _advance_round(state: RunState) -> list[Decision]:

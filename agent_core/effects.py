@@ -44,6 +44,7 @@ from state.model import (
     Role,
     TechniqueCredit,
     Verdict,
+    is_empty,
     is_simplification,
     is_unset,
 )
@@ -153,7 +154,8 @@ class SessionRequest(FrozenModel):
 class ImplementRequest(FrozenModel):
     """Asks an executor to carry out a plan; `failed` holds earlier kernels of the same slot, for repair.
 
-    With `session`, it works in a loop with tools.
+    `unusable` are the faults of earlier repairs whose answers were no kernels. With `session`, it works in a
+    loop with tools.
     """
 
     key: str
@@ -166,6 +168,7 @@ class ImplementRequest(FrozenModel):
     plan: Plan
     failed: tuple[FailedTry, ...] = ()
     session: SessionRequest | None = Field(default=None, exclude_if=is_unset)
+    unusable: tuple[ErrorInfo, ...] = Field(default=(), exclude_if=is_empty)
 
 
 class TranslateRequest(FrozenModel):

@@ -138,6 +138,8 @@ def _last_attempts(places: Iterable[CandidateSlot]) -> Iterator[tuple[CandidateS
 
 def _build_attempts(state: RunState, places: Sequence[CandidateSlot]) -> Iterator[Attempt]:
     gained = _ids_with_gain(state, places)
+    is_told = state.config.llm.tell_titles
+    copies = find_duplicates(state, timed_candidates(state, places)) if is_told else {}
     for place, tried in _last_attempts(places):
         yield Attempt(
             candidate=tried.key.candidate_id,
@@ -151,6 +153,8 @@ def _build_attempts(state: RunState, places: Sequence[CandidateSlot]) -> Iterato
             gained=tried.key.candidate_id in gained,
             round=tried.key.round,
             shares=place.plan.technique_shares if place.plan and place.plan.steps else {},
+            title=place.plan.title if place.plan and is_told else "",
+            duplicate_of=copies.get(tried.key.candidate_id),
         )
     for place in places:
         yield from _session_attempts(state, place)

@@ -162,6 +162,7 @@ def _implement_effect(state: RunState, key: EffectKey, place: CandidateSlot, con
             if tried.kernel is not None and tried.error is not None
         ),
         session=_session_request(state, key, context) if _works_in_loop(state, key) else None,
+        unusable=tuple(tried.error for tried in place.tries if tried.is_unusable and tried.error),
     )
     return Effect(key, request, (context,) if request.session is not None else ())
 

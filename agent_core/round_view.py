@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from agent_core import strategies
+from agent_core import spending, strategies
 from agent_core.proposers import can_look_ahead
 from state.events import (
     EvaluationCompleted,
@@ -37,6 +37,12 @@ from state.model import (
     SlotAssignment,
 )
 
+UNUSABLE_ANSWERS = frozenset({
+    "no_block", "not_python", "no_kernel", "nothing_changed", "too_long",
+    "bad_edits", "edit_not_found", "edit_not_unique", "edit_changes_nothing",
+})  # fmt: skip
+"""Codes of failed effects whose model answered, but with nothing that is a kernel."""
+
 MOST_FURTHER = 3
 """The most kernels that a session submits besides its first."""
 
@@ -60,6 +66,11 @@ class KernelAttempt:
     @property
     def is_refused(self) -> bool:
         return self.evaluation is not None and self.error is not None
+
+    @property
+    def is_unusable(self) -> bool:
+        """Whether a model answered, and nothing of it was a kernel."""
+        return self.kernel is None and self.error is not None and self.error.code in UNUSABLE_ANSWERS
 
     @property
     def is_held_back(self) -> bool:
@@ -154,16 +165,21 @@ def _planned_slots(state: RunState, slot: SlotAssignment, refused: Refusals) -> 
     if looking is not None and str(looking) not in state.outcomes:
         yield CandidateSlot(parent, slot, waits_for=looking)
         return
+    in_turn, is_waiting = slot.model is not None and spending.is_probing(state), False
     for number in range(slot.plans):
         key = EffectKey(state.round, slot.slot, number, 0, 0, Role.PLANNER)
         planned = state.outcomes.get(str(key))
         if planned is None:
+            if in_turn and number and (is_waiting or not spending.can_pay_another(state, number)):
+                return
+            is_waiting = True
             yield CandidateSlot(parent, slot, waits_for=key)
         elif not isinstance(planned, PlanFailed):
             assert isinstance(planned, PlanProposed)
             for implementation in range(slot.implementations):
                 first = key._replace(implementation=implementation, role=Role.EXECUTOR)
                 tries, waits_for = _follow_attempts(state, first, slot.repairs, refused=refused)
+                is_waiting = is_waiting or waits_for is not None
                 yield CandidateSlot(parent, slot, _plan_of(planned.plan, tries), tries, waits_for)
                 for tried in tries:
                     yield from _further_slots(state, tried, slot, plan=planned.plan, refused=refused)
@@ -261,7 +277,8 @@ def _follow_attempts(
 ) -> tuple[tuple[KernelAttempt, ...], EffectKey | None]:
     """Return the attempts of a candidate slot and the effect it waits for.
 
-    Repair ends when a kernel is correct, when no repairs are left, or when an error comes back.
+    Repair ends when a kernel is correct, when no repairs are left, or when an error comes back. A repairer
+    whose answer cannot be used takes a repair, like one whose kernel is refused.
     """
     tries: list[KernelAttempt] = []
     for repair in range(repairs + 1):
@@ -270,7 +287,7 @@ def _follow_attempts(
             return tuple(tries), found
         returned = any(_has_same_error(found, earlier) for earlier in tries)
         tries.append(found)
-        if returned or not found.is_refused or found.is_held_back:
+        if returned or found.is_held_back or not (found.is_refused or (repair and found.is_unusable)):
             break
     return tuple(tries), None
 

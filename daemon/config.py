@@ -64,8 +64,11 @@ MODEL_DEFAULTS: Mapping[str, int | str] = {
     "run.search.implementations": 2,
     "run.search.rounds": 16,
     "run.llm.form": "loop",
+    "run.llm.scale_to_cap": True,
+    "run.llm.tell_titles": True,
 }
-"""Defaults for runs whose planner is a model: AccelOpt's numbers, and plans carried out with tools."""
+"""Defaults for runs whose planner is a model: AccelOpt's numbers where the cap pays for them, and plans
+carried out with tools."""
 
 HOST_DEFAULTS: Mapping[str, str] = {"run.evaluator": "ssh"}
 """Defaults for runs that name hosts."""

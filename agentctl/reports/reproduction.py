@@ -93,7 +93,7 @@ def _setting_flags(config: RunConfig) -> Iterator[str]:
     values = _flatten_settings(config.model_dump(mode="json"), "run")
     wanted = changed_settings(config)
     if any(map(is_llm_proposer, config.planner)):
-        wanted |= {key: values[key] for key in MODEL_DEFAULTS}
+        wanted |= {key: values.get(key, False) for key in MODEL_DEFAULTS}  # what is false may be left out
     for key, value in sorted(wanted.items()):
         if key in _OF_FLAGS:
             continue

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from state.model.base import Digest, ErrorInfo, FrozenModel, canonical_json, digest_of
+from state.model.base import Digest, ErrorInfo, FrozenModel, canonical_json, digest_of, is_empty
 from state.model.judgement import UNKNOWN_AUTHOR, Benchmark, Level, Verdict
 
 ID_LENGTH = 12
@@ -195,6 +195,10 @@ class Attempt(FrozenModel):
     """The part that each technique of a sequence has in the gain; empty if `technique` has all of it."""
     in_session: bool = Field(default=False, exclude_if=_is_false)
     """Whether a session only tried this kernel on its way; it did not compete, and earns no credit."""
+    title: str = Field(default="", exclude_if=is_empty)
+    """The plan's title, with the values that it chose; kept with `run.llm.tell_titles`."""
+    duplicate_of: str | None = Field(default=None, exclude_if=is_empty)
+    """The kernel whose code this one has; known where titles are."""
 
 
 class TechniqueCredit(FrozenModel):

@@ -182,6 +182,17 @@ class LlmConfig(FrozenModel):
         le=100,
         description="the most of the run's caps in US$ and tokens that one loop may spend",
     )
+    tell_titles: bool = Field(
+        default=False,
+        exclude_if=is_empty,
+        description="keep titles and copies of attempts, which planners are told; true where models plan",
+    )
+    scale_to_cap: bool = Field(
+        default=False,
+        exclude_if=is_empty,
+        description="ask for fewer kernels, plans and implementations where the caps pay for no more;"
+        " true where models plan",
+    )
     max_output_tokens: int = Field(
         default=16_000, ge=256, le=1_000_000, description="tokens that one answer may take, thinking included"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from agent_core.decide import decide
 from agent_core.effects import Effect, ImplementRequest, LearningContext, PlanRequest, Record
-from agent_core.roles import KernelAnswer
+from agent_core.roles import KernelAnswer, RoleError
 from agent_core.roles.scripted import BROKEN_SOURCE, ScriptedProposer
 from state.events import (
     BeamSelected,
@@ -38,6 +38,7 @@ from state.model import (
     INITIAL_KEY,
     BeamRole,
     EffectKey,
+    ErrorInfo,
     Role,
     RunStatus,
     StopReason,
@@ -362,6 +363,60 @@ def test_repair_ends_when_an_error_returns(flaws):
     assert len(proposer.seen) == len(flaws)
 
 
+class Wordy(Clumsy):
+    """Repairs with texts that are no kernels: `faults` are what is wrong with the first answers."""
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__("!one")
+        self.faults = faults
+
+    async def implement(self, request, read):
+        number = len(request.unusable)
+        if request.failed and number < len(self.faults):
+            self.seen.append(request)
+            raise RoleError(ErrorInfo(code=self.faults[number], message="not a kernel"))
+        return await super().implement(request, read)
+
+
+def test_an_answer_that_is_no_kernel_takes_a_repair_and_the_next_one_is_told_of_it():
+    proposer = Wordy("no_block", "edit_not_found")
+    world = create_clumsy_world(proposer, repairs=3)
+    assert [[one.code for one in request.unusable] for request in proposer.seen] == [
+        [],
+        [],
+        ["no_block"],
+        ["no_block", "edit_not_found"],
+    ]
+    assert [len(request.failed) for request in proposer.seen] == [0, 1, 1, 1], "all repair the same kernel"
+    assert [event.candidate.id for event in world.of(KernelKept)][1:] == ["r1.b0.p0.k0.f3"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "asked"),
+    [
+        (("no_block", "no_block"), 3),  # the same fault came back
+        (("no_block", "edit_not_found", "not_python"), 3),  # no repairs are left
+        (("refused",), 2),  # the model gave no answer
+        (("budget",), 2),
+    ],
+)
+def test_repairs_without_a_kernel_end(faults, asked):
+    proposer = Wordy(*faults)
+    create_clumsy_world(proposer, repairs=2)
+    assert len(proposer.seen) == asked
+
+
+def test_an_executor_whose_answer_is_no_kernel_has_nothing_to_repair():
+    class Mute(Clumsy):
+        async def implement(self, request, read):
+            self.seen.append(request)
+            raise RoleError(ErrorInfo(code="no_block", message="not a kernel"))
+
+    proposer = Mute()
+    create_clumsy_world(proposer, repairs=2)
+    assert len(proposer.seen) == 1
+
+
 def test_without_repairs_the_first_refusal_is_final():
     proposer = Clumsy("!one")
     create_clumsy_world(proposer, repairs=0)
@@ -442,6 +497,27 @@ def test_a_persons_kernel_improves_on_the_best_of_the_beam_at_the_rounds_start()
     world.finish(until=lambda state: state.selected)
     (kept,) = [event for event in world.of(KernelKept) if event.candidate.id == key.candidate_id]
     assert (kept.candidate.parent, kept.speedup) == ("r1.b0.p0.k0.f0", 1.25)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_attempts_keep_titles_and_copies_where_planners_are_told_them(told):
+    config = small(beam=1, plans=2, implementations=1, rounds=1, repairs=0)
+    config = config.model_copy(update={"llm": config.llm.model_copy(update={"tell_titles": told})})
+    proposer = Paths()
+    propose = proposer.implement
+
+    async def implement(request, read):
+        made = await propose(request, read)
+        return KernelAnswer(made.source.split(".")[0] + ".same", made.note)
+
+    proposer.implement = implement
+    world = World(
+        config, kernel=ROOT, proposer=proposer, judge=judged_by({ROOT: 10.0, "k.same": 5.0})
+    ).finish()
+    first, second = world.state.attempts
+    assert (first.speedup, first.gained, first.duplicate_of) == (2.0, True, None)
+    assert second.duplicate_of == (first.candidate if told else None)
+    assert bool(first.title) == told
 
 
 # --- explorers and the guard -----------------------------------------------------------------------

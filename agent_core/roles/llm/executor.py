@@ -62,14 +62,16 @@ def _prompt_values(
 ) -> Mapping[str, str | PromptItems]:
     told = prompt_values.describe_problem(request.problem, request.size, read)
     number = EffectKey.parse(request.key).implementation
+    language = load_target(request.target).language
     variations = [one.text for one in prompts.list_sections(FileKind.VARIATION, request.target)]
     return {
         **told,
         **prompt_values.select_sections(prompts, request.target, source, *told.values()),
         "plan": prompt_values.describe_plan(request.plan),
         "technique": describe_plan_technique(request),
-        "kernel": fence_text(source, load_target(request.target).language.fence),
+        "kernel": fence_text(source, language.fence),
         "variation": variations[number % len(variations)] if variations else "",
+        "function": prompt_values.describe_functions(blocks.kernel_names(source, language)),
     }
 
 

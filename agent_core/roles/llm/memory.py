@@ -25,8 +25,8 @@ MOST_CHARACTERS = 3000
 MOST_STEPS = 12
 """The most steps of one sequence."""
 _EFFECTS = {
-    ExperienceKind.POSITIVE: "made a kernel faster",
-    ExperienceKind.NEGATIVE: "made a kernel slower",
+    ExperienceKind.POSITIVE: "faster",
+    ExperienceKind.NEGATIVE: "slower",
 }
 _SURPRISES = frozenset({PredictionGrade.REFUTED, PredictionGrade.OVERSTATED, PredictionGrade.FAILED})
 """Grades that teach a planner most, because its expectation would have been wrong."""
@@ -94,7 +94,7 @@ def render_attempts(context: LearningContext, parent: str) -> PromptItems:
 
 
 def _render_experience(one: Experience) -> str:
-    head = f"### `{single_line(one.technique)}` {_EFFECTS[one.kind]}, {one.speedup:.3f} times between the two"
+    head = f"### `{single_line(one.technique)}` {_describe_effect(one.kind, one.speedup)}"
     return f"{head}\n\n{fence_text(one.summary, 'text', limit=MOST_CHARACTERS)}\n"
 
 
@@ -102,16 +102,20 @@ def _render_foreign_experience(one: LearntExperience) -> str:
     """Render an experience with its origin, because it was measured on something else."""
     found = one.about
     what = f"`{single_line(found.technique)}` " if found.technique else ""
-    effect = _EFFECTS[found.kind] if found.kind else "made a difference"
     how = {True: " (predicted)", False: " (measured)", None: ""}[found.predicted]
-    gain = f", {found.speedup:.3f} times between the two{how}" if found.speedup else ""
+    effect = f"{_describe_effect(found.kind, found.speedup)}{how}" if found.kind else "made a difference"
     place = (
         f"problem {single_line(found.problem)}, {single_line(found.tags.target)}"
         if found.problem
         else "unknown problem"
     )
-    head = f"### Elsewhere: {what}{effect}{gain}; {place}; {_experience_origin(one)}"
+    head = f"### Elsewhere: {what}{effect}; {place}; {_experience_origin(one)}"
     return f"{head}\n\n{fence_text(one.summary, 'text', limit=MOST_CHARACTERS)}\n"
+
+
+def _describe_effect(kind: ExperienceKind, speedup: float | None) -> str:
+    times = f"{speedup:.3f}x " if speedup else ""
+    return f"made a kernel {times}{_EFFECTS[kind]}"
 
 
 def _experience_origin(one: LearntExperience) -> str:
@@ -137,21 +141,24 @@ def _render_sequence(one: LearntSequence) -> str:
 
 
 def _render_reflection(note: Reflection) -> str:
-    came = f"{note.actual_speedup:.3f}" if note.actual_speedup is not None else "no correct kernel"
+    came = f"{note.actual_speedup:.3f}x" if note.actual_speedup is not None else "no correct kernel"
     return (
         f"- `{single_line(note.technique)}` where {single_line(note.bottleneck)} bounds"
-        f" {single_line(note.operator)}: predicted {note.predicted_speedup:.3f},"
-        f" came to {came} ({note.grade}, seen {note.seen} times)."
+        f" {single_line(note.operator)}: predicted {note.predicted_speedup:.3f}x,"
+        f" got {came} ({note.grade}, seen {note.seen} times)."
         f" {single_line(note.lesson, 600)}"
     )
 
 
 def render_attempt(one: Attempt) -> str:
-    """Return one line about a try: its technique, its site and what came of it."""
-    return f"- `{single_line(one.technique)}` at {single_line(one.site, 160)}: {_render_result(one)}"
+    """Return one line about a try: technique, site, title with its values, and what came of it."""
+    title = f" ({single_line(one.title, 200)})" if one.title else ""
+    return f"- `{single_line(one.technique)}` at {single_line(one.site, 160)}{title}: {_render_result(one)}"
 
 
 def _render_result(one: Attempt) -> str:
+    if one.duplicate_of is not None:
+        return f"the same code as {single_line(one.duplicate_of)}, which counts instead"
     if one.speedup is not None:
         return f"{one.speedup:.3f} times as fast{', kept as a gain' if one.gained else ', no gain'}"
     if one.error is not None:

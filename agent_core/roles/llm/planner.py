@@ -175,8 +175,10 @@ def _prompt_values(
     target = load_target(request.target)
     approaches = {one.name: one.text for one in prompts.list_sections(FileKind.APPROACH, request.target)}
     language, metrics = target.language, options.metrics
+    words = prompt_values.words_of(source, *told.values())
+    helpful = techniques.helpful_techniques(ids, request.parent.bottleneck, words, options.least)
     menu = techniques.offer_techniques(
-        ids, context, options.dropout_percent, options.least, _seeded_random(request, "menu")
+        helpful, context, options.dropout_percent, options.least, _seeded_random(request, "menu")
     )
     return {
         **told,
@@ -216,14 +218,13 @@ def _seeded_random(request: PlanRequest, what: str) -> Random:
 def describe_standing(request: PlanRequest) -> str:
     """Return a kernel's standing: its latency, the best one, its share of the bounds, its bottleneck."""
     parent, bounds = request.parent, request.bounds
-    shares = (("roofline", bounds.plain_ms), ("device's own rates", bounds.tight_ms))
+    shares = (("roofline lower bound", bounds.plain_ms), ("model bound", bounds.tight_ms))
     return "\n".join(
         [
             f"- latency: {prompt_values.format_latency(parent.benchmark)}",
             f"- best so far in this run: {request.best_ms:.6g} ms",
             *(
-                f"- bound by the {name}: {ms:.6g} ms, of which this kernel reaches"
-                f" {100 * ms / parent.latency_ms:.1f} %"
+                f"- {name}: {ms:.6g} ms (this kernel reaches {100 * ms / parent.latency_ms:.1f} % of it)"
                 for name, ms in shares
             ),
             f"- bottleneck: {parent.bottleneck or 'unknown'}",

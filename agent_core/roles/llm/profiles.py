@@ -83,7 +83,7 @@ def _counter_lines(profile: Mapping[str, Any], metrics: Sequence[str], draw: Ran
     found, order = profile_counters(profile), list(metrics)
     draw.shuffle(order)
     for name in order:
-        if name in found:
+        if found.get(name):  # a counter that is 0 says nothing, and most are
             yield f"{name} = {_format_number(found[name])}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent_core.prompting import FileKind, PromptSet
@@ -88,12 +88,23 @@ def describe_prediction(made: Plan) -> str:
     return f"{said.speedup:.3f} times as fast{counter}{reason}"
 
 
+def describe_functions(names: Iterable[str]) -> str:
+    """Return the demand that a kernel defines these functions; empty if no names are known."""
+    wanted = ", ".join(f"`{name}`" for name in sorted(names))
+    return f"The kernel must define {wanted}." if wanted else ""
+
+
+def words_of(*texts: str) -> frozenset[str]:
+    """Return the words of texts, by which sections and techniques are chosen."""
+    return frozenset(word for text in texts for word in _WORD.findall(text))
+
+
 def select_sections(prompts: PromptSet, target: str, *texts: str) -> dict[str, PromptItems]:
     """Return the values `interface` and `examples`: the sections whose terms occur as words in the texts.
 
     Sections with most terms among the words come first.
     """
-    words = frozenset(word for text in texts for word in _WORD.findall(text))
+    words = words_of(*texts)
     return {
         "interface": _choose_sections(
             prompts, FileKind.API, target, words=words, none="(what the guide has is all)"

@@ -29,6 +29,7 @@ SHED_ORDER = (
 """What is dropped first if the prompt is too large; problem, reference, plan, kernel and error stay."""
 
 MOST_MESSAGE = 4000
+MOST_FAULT = 400
 _AROUND = 3
 """How many lines are shown before and after the faulty one."""
 _MOST_DIFF = 2500
@@ -58,14 +59,16 @@ def _prompt_values(
     request: ImplementRequest, read: ReadBlob, sources: list[str], *, prompts: PromptSet
 ) -> Mapping[str, str | PromptItems]:
     told = prompt_values.describe_problem(request.problem, request.size, read)
+    language, correct = load_target(request.target).language, prompt_values.source_of(request.parent, read)
     return {
         **told,
         **prompt_values.select_sections(prompts, request.target, sources[-1], *told.values()),
         "plan": prompt_values.describe_plan(request.plan),
-        "kernel": fence_text(sources[-1], load_target(request.target).language.fence),
+        "kernel": fence_text(sources[-1], language.fence),
+        "function": prompt_values.describe_functions(blocks.kernel_names(correct, language)),
         "error": _describe_error(request.failed[-1], sources[-1]),
-        "changes": _diff_from_correct(prompt_values.source_of(request.parent, read), sources[-1]),
-        "tries": _describe_repairs(request.failed, sources),
+        "changes": _diff_from_correct(correct, sources[-1]),
+        "tries": _describe_repairs(request, sources),
     }
 
 
@@ -91,8 +94,9 @@ def _diff_from_correct(correct: str, refused: str) -> PromptItems:
     return PromptItems((fence_text(_diff_text(correct, refused), "diff", limit=_MOST_CHANGES),))
 
 
-def _describe_repairs(failed: tuple[FailedTry, ...], sources: list[str]) -> PromptItems:
-    """Return what each repair so far changed and how it ended, newest first."""
+def _describe_repairs(request: ImplementRequest, sources: list[str]) -> PromptItems:
+    """Return what each repair so far changed and how it ended, newest first; then those without a kernel."""
+    failed = request.failed
     told = [
         f"Repair {number}, after {single_line(before.error.code)},"
         f" ended with {single_line(after.error.code)}: {single_line(after.error.message)}\n\n"
@@ -101,7 +105,11 @@ def _describe_repairs(failed: tuple[FailedTry, ...], sources: list[str]) -> Prom
             pairwise(zip(failed, sources, strict=True)), start=1
         )
     ]
-    return PromptItems(tuple(reversed(told)), "(none)")
+    lost = tuple(
+        f"A repair was no kernel: {single_line(one.code)}: {single_line(one.message, MOST_FAULT)}\n"
+        for one in request.unusable
+    )
+    return PromptItems((*reversed(told), *lost), "(none)")
 
 
 def _diff_text(old: str, new: str) -> str:

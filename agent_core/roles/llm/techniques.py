@@ -34,7 +34,22 @@ def techniques_by_id(prompts: PromptSet, target: str) -> dict[str, Technique]:
 
 
 def _section_technique(one: PromptSection) -> Technique:
-    return Technique(one.name, one.title, " ".join(one.text.split()), frozenset(one.item.bottlenecks))
+    text, item = " ".join(one.text.split()), one.item
+    return Technique(one.name, one.title, text, frozenset(item.bottlenecks), terms=frozenset(item.terms))
+
+
+def helpful_techniques(
+    ids: Mapping[str, Technique], bottleneck: str | None, words: frozenset[str], least: int
+) -> dict[str, Technique]:
+    """Return the techniques that may help a kernel: all of the menu if these are fewer than `least`.
+
+    No technique relieves some bottlenecks, such as a kernel's fixed cost; then what applies is returned.
+    """
+    for wanted in (bottleneck, None):
+        found = {name: one for name, one in ids.items() if one.can_help(wanted, words)}
+        if len(found) >= least:
+            return found
+    return dict(ids)
 
 
 def accept_technique(technique: str, ids: Mapping[str, Technique]) -> str:

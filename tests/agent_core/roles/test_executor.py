@@ -9,6 +9,7 @@ import pytest
 from agent_core.roles import KernelAnswer, RoleError
 from agent_core.roles.llm import LlmRoles
 from agent_core.roles.llm.blocks import parse_blocks
+from agent_core.round_view import UNUSABLE_ANSWERS
 from state.model import ErrorInfo, Plan, Prediction
 from tests.support.role_requests import PLAN, PROBLEM, Answers, Blobs, fenced_block
 
@@ -135,6 +136,7 @@ async def test_a_fault_is_told_once_and_a_good_answer_to_that_is_taken(answer, c
     found, twice = await expect_refusal(answer, answer)
     assert (found.code, len(twice.asked)) == (code, 2)
     assert len(found.message) <= 1100
+    assert found.code in UNUSABLE_ANSWERS, "a chain of repairs goes on after it"
 
 
 async def test_an_edit_that_matches_twice_is_refused():
@@ -230,6 +232,16 @@ async def test_what_was_tried_is_told_as_changes_with_their_errors():
     assert "Repair 1, after sbuf_full, ended with psum_full: nine banks" in tries
     assert "+TILE_N = 300" in tries
     assert "-TILE_N = 256" in tries
+
+
+async def test_a_repairer_is_told_what_was_wrong_with_answers_that_were_no_kernels():
+    lost = ErrorInfo(code="edit_not_found", message="edit 1: 'x = 1' is not in the kernel")
+    _, ask = await make_kernel(
+        fenced_block(KERNEL.replace("512", "64"), "python"), failed=[(CHANGED, FULL)], unusable=(lost,)
+    )
+    assert ask.values()["tries"].strip() == (
+        "A repair was no kernel: edit_not_found: edit 1: 'x = 1' is not in the kernel"
+    )
 
 
 async def test_a_repair_that_gives_the_same_kernel_back_is_told_so():

@@ -7,10 +7,12 @@ from collections import Counter
 import pytest
 
 import seeds
+from agent_core.roles.llm.prompt_values import words_of
 from targets.nki.rewrites import explore as module
 from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.reader import read_kernel
+from targets.nki.target import read_menu
 from tests.support.kernels import HEADER, TARGET
 from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 
@@ -49,6 +51,11 @@ def test_there_is_a_rewrite_of_each_problems_kernel(name: str):
     arguments = problem.spec.call_arguments(arrays, lambda value: value)
     found, refusals = explore_rewrites(read_kernel(problem.kernel, arguments, TARGET), arguments, TARGET)
     assert found, refusals
+    words = words_of(problem.kernel, problem.reference, problem.spec.model_dump_json())
+    hidden = {
+        child.transform.id for child in found if not read_menu()[child.transform.id].can_help(None, words)
+    }
+    assert not hidden, "models would not be offered what the engine can do"
 
 
 def test_of_a_long_kernel_each_transformation_has_its_share(monkeypatch: pytest.MonkeyPatch):

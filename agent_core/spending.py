@@ -1,0 +1,131 @@
+"""Spreads a run's caps over its rounds: how many kernels, plans and implementations a round asks models for.
+
+What an implementation costs, with its share of plans, repairs and lessons, is known from the run itself. Its
+first round shows it: few plans, each carried out before the next one is bought. Every later round may spend
+a part of what is left of each cap, a larger one while the best kernel is far from its bound. Where that does
+not pay for all that the settings want, second implementations go first, then plans, then kernels.
+
+All of it follows from the state in which a round starts, and is logged with the round's slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import log
+from typing import NamedTuple
+
+from state.fold import RunState
+from state.model import RunConfig, SlotAssignment
+
+PROBING_PLANS = 3
+"""Plans for each kernel while nothing is known about their cost."""
+LEAST_PLANS = 3
+"""A round has fewer kernels before it has fewer plans than this for each."""
+LEAST_PART, MOST_PART = 1 / 8, 1 / 3
+"""The part of what is left that a round may spend: with the best kernel at its bound, and at the start."""
+LAST_PART = 0.8
+"""The most that a round may spend, also the last one: costs are an estimate."""
+
+
+class Breadth(NamedTuple):
+    """How much a round asks for: kernels to improve, plans for each, implementations of each plan."""
+
+    kernels: int
+    plans: int
+    implementations: int
+
+    @property
+    def attempts(self) -> int:
+        return self.kernels * self.plans * self.implementations
+
+
+def fit_slots(state: RunState, config: RunConfig, slots: Sequence[SlotAssignment]) -> list[SlotAssignment]:
+    """Return the slots of the next round, those of models with as many plans as the caps pay for."""
+    asking = [slot for slot in slots if slot.model is not None and slot.plans]
+    if not asking or not is_limited(config):
+        return [*slots]
+    wanted = Breadth(len(asking), asking[0].plans, asking[0].implementations)
+    payable = count_payable_attempts(state, config)
+    if payable is None:
+        breadth = Breadth(wanted.kernels, min(wanted.plans, PROBING_PLANS), 1)
+    else:
+        breadth = fit_breadth(wanted, payable)
+    kept = {slot.slot for slot in asking[: breadth.kernels]}
+    return [_fit_slot(slot, breadth, is_kept=slot.slot in kept) if slot in asking else slot for slot in slots]
+
+
+def _fit_slot(slot: SlotAssignment, breadth: Breadth, *, is_kept: bool) -> SlotAssignment:
+    plans = breadth.plans if is_kept else 0
+    return slot.model_copy(update={"plans": plans, "implementations": breadth.implementations})
+
+
+def is_limited(config: RunConfig) -> bool:
+    """Return whether rounds are fitted to the caps."""
+    has_cap = config.cap_usd > 0 or config.cap_tokens is not None or config.cap_calls is not None
+    return config.llm.scale_to_cap and has_cap
+
+
+def is_probing(state: RunState) -> bool:
+    """Return whether the run's first plans show what one costs: each is carried out before the next."""
+    return is_limited(state.config) and not _count_attempts(state)
+
+
+def can_pay_another(state: RunState, plans: int) -> bool:
+    """Return whether the caps have room for one more plan, if each of `plans` so far cost the same."""
+    return all(spent + spent / plans <= cap for cap, spent in _capped_amounts(state, state.config))
+
+
+def count_payable_attempts(state: RunState, config: RunConfig) -> float | None:
+    """Return how many implementations the next round may pay for; None if none was paid for yet."""
+    attempts = _count_attempts(state)
+    if not attempts:
+        return None
+    part = _round_part(state, config)
+    found = [
+        part * max(0.0, cap - spent) * attempts / spent
+        for cap, spent in _capped_amounts(state, config)
+        if spent > 0
+    ]
+    return min(found, default=float("inf"))
+
+
+def fit_breadth(wanted: Breadth, payable: float) -> Breadth:
+    """Return what a round may ask for, with at most `payable` attempts, but always one."""
+    kernels, plans, implementations = wanted
+    if wanted.attempts <= payable:
+        return wanted
+    implementations = _limit(implementations, payable / (kernels * plans), least=1)
+    plans = _limit(plans, payable / (kernels * implementations), least=min(plans, LEAST_PLANS))
+    kernels = _limit(kernels, payable / (plans * implementations), least=1)
+    return Breadth(kernels, _limit(plans, payable / (kernels * implementations), least=1), implementations)
+
+
+def _limit(wanted: int, payable: float, *, least: int) -> int:
+    return max(least, int(min(wanted, payable)))
+
+
+def _count_attempts(state: RunState) -> int:
+    return sum(one.attempts for one in state.models.values())
+
+
+def _round_part(state: RunState, config: RunConfig) -> float:
+    """Return which part of what is left of the caps the next round may spend."""
+    assert state.initial is not None
+    assert state.best is not None
+    bound = state.bounds.tight_ms
+    whole = log(state.initial.latency_ms / bound) if state.initial.latency_ms > bound else 0.0
+    left = log(state.best.latency_ms / bound) if state.best.latency_ms > bound else 0.0
+    distance = min(1.0, left / whole) if whole else 0.0
+    rounds = max(1, config.search.rounds - state.round)
+    return min(LAST_PART, max(1 / rounds, LEAST_PART + (MOST_PART - LEAST_PART) * distance))
+
+
+def _capped_amounts(state: RunState, config: RunConfig) -> Iterator[tuple[float, float]]:
+    """Yield each cap on what models cost, and what is spent of it."""
+    spent = state.spent_amount
+    if config.cap_usd > 0:
+        yield config.cap_usd, spent.usd
+    if config.cap_tokens is not None:
+        yield config.cap_tokens, spent.tokens
+    if config.cap_calls is not None:
+        yield config.cap_calls, spent.calls

@@ -1,0 +1,154 @@
+"""How much a round of models asks for: what its part of the caps pays, and each plan is carried out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_core.decide import decide
+from agent_core.effects import Effect, Record
+from agent_core.spending import Breadth, count_payable_attempts, fit_breadth
+from state.events import EvaluationCompleted, PlanStarted, RoundStarted
+from state.fold import RunState
+from state.model import EffectKey, ModelRecord, RunConfig, SlotAssignment
+from tests.support.path_kernels import ROOT, Paths
+from tests.support.world import World, correct_evaluation, small
+
+MODEL = "local/m"
+
+
+def model_config(**changes: Any) -> RunConfig:
+    """Return the settings of a run whose models have a cap of US$ 20."""
+    config = small(beam=3, plans=8, implementations=2, rounds=10, repairs=0, explorers=0)
+    llm = config.llm.model_copy(update={"models": (MODEL,), "scale_to_cap": True})
+    return config.model_copy(update={"planner": ("llm",), "llm": llm, "cap_usd": 20.0, **changes})
+
+
+def start_world(config: RunConfig) -> World:
+    """Return a world in which each kernel is faster than the one it was made from."""
+
+    def judge(source: str):
+        steps = [int(step) for step in source.split(".")[1:]]
+        return correct_evaluation(source, 10.0 * 0.9 ** len(steps) + 0.01 * sum(steps))
+
+    return World(config, kernel=ROOT, proposer=Paths(), judge=judge)
+
+
+def next_slots(state: RunState) -> tuple[SlotAssignment, ...]:
+    """Return the slots of the round that a run would start now."""
+    (record,) = decide(state)
+    assert isinstance(record, Record)
+    (started,) = record.events
+    assert isinstance(started, RoundStarted)
+    return started.slots
+
+
+def pay(state: RunState, usd: float, attempts: int) -> RunState:
+    """Return the state of a run that has spent so much for so many attempts, and gained nothing."""
+    models = {MODEL: ModelRecord(attempts=attempts, usd=usd)} if attempts else {}
+    return state.model_copy(update={"spent_usd": usd, "models": models, "best": state.initial})
+
+
+def between_rounds(config: RunConfig) -> RunState:
+    """Return a state after the first round, with a full beam."""
+    world = start_world(config)
+    world.finish(until=lambda state: state.round == 1 and not state.in_round)
+    assert len(world.state.beam) == 3
+    return world.state
+
+
+def plans_of(state: RunState) -> list[tuple[int, int]]:
+    return [(slot.plans, slot.implementations) for slot in next_slots(state)]
+
+
+def test_a_round_asks_for_what_its_part_of_the_cap_pays():
+    state = between_rounds(model_config())
+    assert plans_of(pay(state, 0.1, 10)) == [(8, 2)] * 3, "all is paid for"
+    assert plans_of(pay(state, 2.0, 5)) == [(5, 1)] * 3, (
+        "$18 are left, a third is for this round: 15 attempts"
+    )
+    assert plans_of(pay(state, 2.0, 2)) == [(3, 1), (3, 1), (0, 1)], "6 attempts"
+    assert plans_of(pay(state, 19.9, 4)) == [(1, 1), (0, 1), (0, 1)], "one plan is always asked for"
+
+
+def test_tokens_and_calls_are_caps_too():
+    state = between_rounds(model_config(cap_usd=0.0, cap_tokens=100_000))
+    spent = pay(state, 0.0, 4).model_copy(update={"spent_tokens": 40_000})
+    assert sum(plans for plans, _ in plans_of(spent)) == 2, "20,000 tokens of 60,000, at 10,000 each"
+    assert sum(plans for plans, _ in plans_of(spent.model_copy(update={"spent_tokens": 400}))) == 24
+
+
+def test_less_is_spent_near_the_bound_and_all_of_it_in_the_last_round():
+    state = pay(between_rounds(model_config()), 2.0, 5)
+    assert state.best is not None
+    near = state.model_copy(
+        update={"best": state.best.model_copy(update={"benchmark": correct_evaluation("", 0.02).benchmark})}
+    )
+    assert count_payable_attempts(near, near.config) < count_payable_attempts(state, state.config)
+    last = state.model_copy(update={"round": state.config.search.rounds - 1})
+    assert count_payable_attempts(last, last.config) == pytest.approx(0.8 * 18.0 / 0.4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cap_usd": 0.0},
+        {"planner": ("scripted",)},
+        {"llm": model_config().llm.model_copy(update={"scale_to_cap": False})},
+    ],
+)
+def test_runs_without_caps_models_or_the_setting_ask_for_all(changes):
+    world = start_world(model_config(**changes))
+    world.finish(until=lambda state: state.initial is not None and state.round == 0 and not state.open)
+    assert plans_of(world.state) == [(8, 2)]
+
+
+def test_the_first_round_carries_out_each_plan_before_the_next_is_bought():
+    world = start_world(model_config()).finish(until=lambda state: state.selected)
+    done: set[str] = set()
+    started = []
+    for event in world.events:
+        if isinstance(event, EvaluationCompleted):
+            done.add(EffectKey.parse(event.key).candidate_id)
+        elif isinstance(event, PlanStarted):
+            key = EffectKey.parse(event.key)
+            before = [key._replace(plan=number).candidate_id for number in range(key.plan)]
+            assert set(before) <= done
+            started.append(key.plan)
+    assert started == [0, 1, 2]
+
+
+def test_the_first_round_buys_no_plan_that_could_not_be_carried_out():
+    def is_second_due(state: RunState) -> bool:
+        first = EffectKey.parse("r1.b0.p0.k0.f0.evaluator")
+        return str(first) in state.outcomes
+
+    def asked(usd: float) -> list[str]:
+        return [str(one.key) for one in decide(pay(state, usd, 0)) if isinstance(one, Effect)]
+
+    state = start_world(model_config()).finish(until=is_second_due).state
+    assert asked(9.0) == ["r1.b0.p1.k0.f0.planner"]
+    assert asked(11.0) == ["r1.b0.p0.k0.f0.verifier"], "another plan would cost $11 of $9: the round closes"
+
+
+breadths = st.builds(Breadth, st.integers(1, 8), st.integers(1, 16), st.integers(1, 4))
+
+
+@given(breadths, st.floats(0, 700))
+def test_a_round_never_asks_for_more_than_is_wanted_or_paid(wanted, payable):
+    found = fit_breadth(wanted, payable)
+    assert all(1 <= mine <= theirs for mine, theirs in zip(found, wanted, strict=True))
+    assert found.attempts <= max(1.0, payable)
+    assert wanted.attempts > payable or found == wanted
+
+
+@given(breadths, st.floats(0, 700), st.floats(0, 700))
+def test_what_goes_first_are_second_implementations_then_plans_then_kernels(wanted, one, other):
+    found = fit_breadth(wanted, one)
+    if found.plans < wanted.plans:
+        assert found.implementations == 1
+    if found.kernels < wanted.kernels:
+        assert found.plans <= 3
