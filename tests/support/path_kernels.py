@@ -15,11 +15,14 @@ from state.model import (
     Benchmark,
     Candidate,
     EffectKey,
+    Evaluation,
     Plan,
     Prediction,
+    Role,
+    Verdict,
     digest_of,
 )
-from tests.support.world import Judge, correct_evaluation
+from tests.support.world import Judge, World, correct_evaluation, refused_evaluation
 
 ROOT = "k"
 
@@ -87,3 +90,16 @@ def make_candidate(
         profile=None,
         bottleneck=bottleneck,
     )
+
+
+def judge_flaws(source: str) -> Evaluation:
+    """Judge a path: one with a `!` does not compile, and says what stands behind it."""
+    if "!" in source:
+        return refused_evaluation(source, Verdict.COMPILE_ERROR, f"flaw {source[source.index('!') :]}")
+    return correct_evaluation(source, 10.0 if source == ROOT else 5.0)
+
+
+def list_started_effects(world: World, role: Role) -> list[EffectKey]:
+    """Return the keys of the effects of a role that a world started, in order."""
+    keys = [EffectKey.parse(event.key) for event in world.events if hasattr(event, "delivery")]
+    return [key for key in keys if key.role is role]
