@@ -79,6 +79,22 @@ def test_the_first_call_installs_and_the_second_goes_straight_on(checkout):
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize(
+    ("source", "args", "called"),
+    [
+        ("default", (), "agentctl run --problem silu"),
+        ("/etc/config.toml", (), "agentctl run"),
+        ("default", ("--size", "reduced"), "agentctl run --size reduced"),
+    ],
+)
+def test_the_first_run_is_of_a_problem_that_is_soon_done(checkout, source, args, called):
+    """Unless somebody said which: in a configuration, or as a flag."""
+    shown = f"""case "$*" in "config show") echo 'problem = "rmsnorm_matmul"  # {source}';; esac\n"""
+    checkout.program(checkout.bin / "agentctl", FAKE + shown)
+    checkout.run(*args)
+    assert checkout.list_calls()[-1] == called
+
+
 @pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
 def test_a_changed_lock_is_installed_again(checkout, name):
     checkout.run()
@@ -220,6 +236,18 @@ def test_a_kernel_in_the_place_of_a_host_is_no_host(checkout, tmp_path):
     assert result.returncode == 2
     assert f"{kernel} is no host; to start from it as a kernel: ./run.sh --kernel {kernel}" in result.stderr
     assert checkout.list_calls() == []
+
+
+def test_a_problem_in_the_place_of_a_host_is_named_as_one(checkout, tmp_path):
+    (checkout.root / "seeds" / "problems" / "silu").mkdir(parents=True)
+    own = tmp_path / "mine"
+    own.mkdir()
+    (own / "problem.toml").touch()
+    for given in ("silu", str(own)):
+        result = checkout.run(given)
+        assert result.returncode == 2
+        assert result.stderr == f"run.sh: {given} is a problem: ./run.sh --problem {given}\n"
+        assert checkout.list_calls() == []
 
 
 @pytest.mark.parametrize(

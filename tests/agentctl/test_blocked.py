@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
 
 import pytest
 import structlog
 
 from agentctl import follow
+from agentctl.command_answers import SentCommand, wait_for_answer
 from agentctl.screen import PlainScreen, status_lines
 from agentctl.verbs.run import LOG_FILE, log_beside_display
+from agentctl.views.owner_process import is_service_waiting
 from daemon import exits
+from daemon.command_models import Resume
+from daemon.commands import CommandHandler
+from daemon.home_paths import INSTANCE_LOCK
+from daemon.inbox import Inbox, put_command
+from state.errors import NoLog
 from state.log import EventLog
 from state.model import PauseCause, RunStatus
 from state.reader import LogReader
 from tests.agentctl.test_screen import tracked
 from tests.daemon.calls.fake_models import MODEL, daemon_config
 from tests.support import fakes
-from tests.support.llm_server import LlmServer, Refuse
+from tests.support.llm_server import LlmServer, Refuse, Reply
 
 FLAGS = (
     "run", "--problem", "silu", "--size", "reduced", "--rounds", 1, "--json", "--set", "evaluator=fake",
@@ -41,6 +54,34 @@ def test_a_run_whose_key_is_refused_ends_and_says_what_to_do(ctl, refusing, fake
     assert called.lines[-1]["state"] == "paused"
     assert "it cannot go on: local: auth: " in called.err
     assert "correct the key or the account, then: " in called.err
+
+
+def test_a_run_that_waits_for_keys_stays_until_it_is_resumed(ctl, refusing, home, fake_kernel):
+    """The account is corrected, and another process resumes the run."""
+    statuses: list[RunStatus] = []
+
+    def correct() -> None:
+        end = time.monotonic() + 60
+        while (not statuses or statuses[-1] is not RunStatus.PAUSED) and time.monotonic() < end:
+            time.sleep(0.05)
+            try:
+                with LogReader.open(home) as reader:
+                    runs = reader.run_ids()
+                    statuses.extend(reader.run_state(run).status for run in runs)
+            except NoLog:
+                continue
+        refusing.script = lambda _: Reply(text="no plan")
+        put_command(home, Resume(run=runs[0]))
+
+    helper = threading.Thread(target=correct)
+    helper.start()
+    address = f"daemon.local.base_url={refusing.openai}"
+    flags = ("--allow-unknown-prices", "--wait-for-keys", "--set", address)
+    called = ctl(*FLAGS, "--kernel", fake_kernel, *flags)
+    helper.join()
+    assert statuses[-1] is RunStatus.PAUSED
+    assert called.status == exits.FAILURE, "it went on, and found nothing"
+    assert called.lines[-1]["state"] == "completed"
 
 
 def test_a_cap_without_a_price_is_refused_before_anything_starts(ctl, refusing, home):
@@ -113,6 +154,57 @@ async def test_a_foreground_owner_stays_for_what_was_submitted(home):
         assert log.run_state(other).has_ended
         await hosting
     assert f"staying for {other}, submitted meanwhile" in out.getvalue()
+
+
+SERVICE = """
+import sys
+from pathlib import Path
+from state.lock import HomeLock
+lock = HomeLock(Path(sys.argv[1]))
+print("waits", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_foreground_owner_hands_over_to_a_service_that_waits(home):
+    """What an `agentd` of this home would drive next is not waited for."""
+    other = fakes.submit_run(home)
+    fakes.take_commands(home)
+    out = io.StringIO()
+
+    async def stay(log: EventLog) -> None:
+        async with asyncio.timeout(30):
+            await follow._stay_for_others(
+                log, "own-000000", {"own-000000", other}, PlainScreen(out), follow.StopSignal()
+            )
+
+    command = [sys.executable, "-c", SERVICE, str(home / INSTANCE_LOCK)]
+    with EventLog.open(home) as log:
+        assert not is_service_waiting(home)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as service:
+            assert service.stdout.readline() == "waits\n"
+            assert is_service_waiting(home)
+            asyncio.run(stay(log))
+            service.stdin.close()
+        assert log.run_state(other).status is RunStatus.RUNNING
+    assert out.getvalue() == ""
+
+
+def test_who_submits_to_a_foreground_run_is_told_that_it_stays(ctl, home, fake_kernel, monkeypatch):
+    with ExitStack() as owned:
+
+        def answer(home, sent: SentCommand):
+            log = owned.enter_context(EventLog.open(home))
+            handler = CommandHandler(log, fakes.fake_workers(), touched=lambda *_: None)
+            asyncio.run(Inbox(home, handler.handle).take_all())
+            return wait_for_answer(home, sent)
+
+        monkeypatch.setattr("agentctl.verbs.steer.wait_for_answer", answer)
+        called = ctl("submit", *fakes.FAKE, "--kernel", fake_kernel)
+    assert called.status == exits.OK
+    assert called.out.splitlines()[-1] == (
+        f"process {os.getpid()} drives it: a foreground agentctl, which stays until it has ended"
+    )
 
 
 def test_a_stop_is_acknowledged_before_anything_ends():

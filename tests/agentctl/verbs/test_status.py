@@ -137,14 +137,16 @@ def test_watching_in_a_pipe_writes_each_screen_once_and_ends_with_the_run(home):
     fakes.take_commands(home)
     program = Path(sys.executable).with_name("agentctl")
     with subprocess.Popen(
-        [program, "--home", str(home), "status", run, "--watch"], stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "COLUMNS": "100"},
+        [program, "--home", str(home), "status", run, "--watch"], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "100"},
     ) as watching:  # fmt: skip
         assert watching.stdout is not None
+        assert watching.stderr is not None
         first = watching.stdout.readline()
         assert first.startswith("stopped (nobody owns ")
         fakes.finish_runs(home, run)
         rest = watching.stdout.read()
+        assert watching.stderr.read() == ""
         assert watching.wait(timeout=120) == 0
     assert "interrupted" in rest
     assert rest.count(" completed ") == 1
