@@ -72,7 +72,7 @@ def _format_dims(dims: dict[str, int]) -> str:
 # --- how good the initial kernels are ---------------------------------------------------------------
 
 _COLUMNS = "{:24} {:>10} {:>10} {:>7} {:>10} {:>7}  {}"
-_HEADER = _COLUMNS.format("PROBLEM", "PREDICTED", "ROOFLINE", "%PEAK", "TIGHT", "%TIGHT", "BOTTLENECK")
+_HEADER = _COLUMNS.format("PROBLEM", "PREDICTED", "ROOFLINE", "%PEAK", "MODEL", "%MODEL", "BOTTLENECK")
 
 
 def _measure_all(

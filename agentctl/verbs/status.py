@@ -143,7 +143,7 @@ def _process_line(process: OwnerProcess) -> str:
     return f"{style('running', 'good')}: {who}, home {process.home}{queued}{waits}"
 
 
-_HEADS = ("RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "%PEAK", "%TIGHT", "SPENT")
+_HEADS = ("RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "%PEAK", "%MODEL", "SPENT")
 _INITIAL = _HEADS.index("INITIAL")
 
 
