@@ -20,7 +20,8 @@ INSTANCE_LOCK = "agentd.instance"
 def resolve_home(option: str | Path | None, env: Mapping[str, str]) -> Path:
     """Return the home: `option`, else `$STATE_DIRECTORY`, else a folder in the user's state directory."""
     if option is not None:
-        return Path(option).expanduser().absolute()
+        home = Path(option).expanduser().absolute()
+        return home.resolve() if ".." in home.parts else home  # a jail lacks the folder before the ".."
     if service := env.get("STATE_DIRECTORY"):
         return Path(service.split(":")[0])  # systemd separates several folders with colons
     xdg = Path(env.get("XDG_STATE_HOME", ""))

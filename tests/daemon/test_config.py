@@ -296,6 +296,7 @@ def test_the_users_home_ignores_a_relative_xdg_folder_and_options_may_be_relativ
     assert resolve_home("~/h", {}) == Path("/home/u/h")
     monkeypatch.chdir(tmp_path)
     assert resolve_home("h", {}) == tmp_path / "h"
+    assert resolve_home("work/../h", {}) == tmp_path.resolve() / "h", "a jail would lack `work`"
 
 
 ENDPOINTS = """
