@@ -332,10 +332,10 @@ class Tensor(View):
     reinterpret_cast = view
 
     def indirect(self, index: object, num_elem: int | None = None) -> NoReturn:
-        """Refuse tensor indirection, which only NeuronCore-v4 has."""
+        """Refuse tensor indirection. Only NeuronCore-v4 has it, and it is not simulated there either."""
         del index, num_elem
         fail(
-            "unsupported", f"{self.name}.indirect(...) needs NeuronCore-v4",
+            "unsupported", f"the simulator does not support {self.name}.indirect(...)",
             "gather with nisa.local_gather or nisa.nc_n_gather, or by DMA with vector_select",
         )  # fmt: skip
 

@@ -225,3 +225,19 @@ def test_what_views_refuse(attempt: Any, code: str) -> None:
     with pytest.raises(KernelError) as caught:
         attempt()
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_indirection_is_refused_for_the_simulator_not_for_the_target(target: str, tracing: Any) -> None:
+    text = """
+    @nki.jit
+    def kernel(x):
+        t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(t, x)
+        t.indirect(t)
+        return x
+    """
+    with pytest.raises(KernelError, match=r"the simulator does not support t\.indirect") as caught:
+        tracing(text, np.zeros((4, 4), np.float32), target=target)
+    assert caught.value.code == "unsupported"
+    assert "NeuronCore" not in str(caught.value)
