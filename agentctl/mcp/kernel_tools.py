@@ -86,7 +86,7 @@ def _claims(bench: Workbench, outcome: ToolOutcome) -> Iterator[LatencyClaim]:
             lo, hi = found.lo_ms or found.latency_ms, found.hi_ms or found.latency_ms
             yield LatencyClaim(
                 of=answer.version, kind="predicted", ms=found.latency_ms, lo_ms=lo, hi_ms=hi,
-                limited_by=found.bottleneck,
+                limited_by=found.bottleneck, unlike=found.unlike,
             )  # fmt: skip
         return
     yield from _known_claims(bench, dict.fromkeys(_versions_in(answer)))

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from agentctl.command_answers import is_owned, queued_runs
+from agentctl.formatting import LEVELS
 from agentctl.mcp.answers import LatencyClaim, RefusedCall, ToolInput, ToolOutput
 from agentctl.run_lookup import find_run
 from agentctl.terminal_style import strip_colours
@@ -18,7 +19,7 @@ from agentctl.verbs.why import format_story
 from agentctl.views.candidate import BEST, INITIAL, CandidateView, load_candidate
 from agentctl.views.run import RunView, run_view
 from state.errors import NoLog
-from state.model import Candidate, FrozenModel
+from state.model import Candidate, FrozenModel, Level
 from state.reader import LogReader
 
 MOST_RUNS = 50
@@ -228,7 +229,9 @@ class BestOutput(ToolOutput):
     source: str
 
     def render(self) -> str:
-        return f"{self.candidate} of {self.run}, judged on {self.level}: {self.title}\n\n{self.source}"
+        judged = f"judged on {LEVELS[Level(self.level)]}" if self.level else "not judged"
+        what = f": {self.title}" if self.title else ""
+        return f"{self.candidate} of {self.run}, {judged}{what}\n\n{self.source}"
 
 
 def show_best(home: Path, said: BestInput) -> BestOutput:

@@ -50,7 +50,9 @@ def install(session: Session, project: Path | None, *, remove: bool, show: bool,
     if not show:
         apply_changes(session.home, changes)
     names = ", ".join(AGENTS[agent].title for agent in agents)
-    after = "nothing to take out" if not lines else "nothing was changed" if show else f"restart {names}"
+    allow = "" if remove or project is None else ", and allow this project's server when asked"
+    restart = f"restart {names}{allow}"
+    after = "nothing to take out" if not lines else "nothing was changed" if show else restart
     session.emit({"changes": lines, "applied": not show}, "\n".join([*lines, after]))
 
 

@@ -205,8 +205,8 @@ class PredictedLatency(FrozenModel):
 class KernelExplanation(FrozenModel):
     """Why a kernel that keeps all rules takes its predicted latency; whether it is right is not judged.
 
-    `error` says why the model cannot time it. `topics` are texts for people and models, by the names of the
-    target's topics.
+    `error` says why the model cannot time it, `unlike` why no measured kernel resembles it. `topics` are
+    texts for people and models, by the names of the target's topics.
     """
 
     latency_ms: PositiveMs | None = None
@@ -214,6 +214,7 @@ class KernelExplanation(FrozenModel):
     hi_ms: PositiveMs | None = None
     instructions: int = Field(default=0, ge=0)
     bottleneck: str | None = None
+    unlike: str = Field(default="", exclude_if=is_empty)
     error: ErrorInfo | None = None
     topics: dict[str, str] = Field(default_factory=dict)
 

@@ -64,6 +64,7 @@ def _explain(job: ExplainJob, found: Forecast, work: ProblemWork) -> KernelExpla
         hi_ms=interval.hi_ms,
         instructions=len(found.compiled.program),
         bottleneck=explanation["bottleneck"],
+        unlike=interval.unlike,
         topics={topic: _render_topic(topic, report, job, ifs) for topic in _known_topics(job.topics)},
     )
 

@@ -144,6 +144,10 @@ async def test_a_finished_run_is_read_without_an_owner(home, finished):
         found = await call(client, "best", run=finished)
         kernel = await client.read_resource(f"kernel://{finished}/best")
         assert found["source"] == kernel.contents[0].text
+        (shown,) = (await client.call_tool("best", {"run": finished})).content
+        judged = f"{found['candidate']} of {finished}, judged on whole outputs of every seed"
+        named = f": {found['title']}" if found["title"] else ""
+        assert shown.text.startswith(f"{judged}{named}\n\n")
         story = await call(client, "why", run=finished)
         assert story["candidate"] == found["candidate"]
         assert "\x1b" not in story["story"]
