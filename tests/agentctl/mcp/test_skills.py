@@ -239,6 +239,7 @@ async def test_a_kernel_is_written_and_optimised_to_the_letter(home, tmp_path):
         assert latency(evaluated)["limited_by"]
         assert latency(evaluated)["kind"] == "predicted"
         assert "of the model bound" in evaluated["shown"]
+        assert follower.answers["check"]["latencies"] == evaluated["latencies"], "both predict the same"
         assert {one["of"] for one in follower.answers["compare"]["latencies"]} == {
             "v0",
             follower.known["VERSION"],
@@ -289,3 +290,23 @@ async def test_a_run_is_read_to_the_letter(home, tmp_path):
         for uri in (f"report://{run}", f"kernel://{run}/best", f"profile://{run}/best"):
             assert (await follower.client.read_resource(uri)).contents[0].text
         assert all(printed.strip() for line, printed in follower.printed.items() if "safety" not in line)
+
+
+@pytest.mark.slow
+async def test_a_workload_is_tuned_to_the_letter(home, tmp_path):
+    async with open_follower(home, tmp_path) as follower:
+        workload = PLUGIN / "skills" / "tune-kernel" / "references" / "workload.py"
+        small = workload.read_text().replace("512,", "256,").replace("1024", "512")
+        (follower.folder / "workload.py").write_text(small)
+        await follower.follow("tune-kernel")
+        assert follower.faults == []
+        first, whole = follower.printed.values()
+        for printed in (first, whole):
+            assert re.search(r"the best kernel is .*, MFU [\d.]+ % predicted", printed), printed
+        assert follower.answers["run_status"]["runs"][0]["run"] == follower.known["RUN"]
+        assert follower.known["RUN"] in whole, "v0 is the best kernel of the last `tune`"
+        assert follower.answers["evaluate"]["answer"]["evaluation"]["verdict"] == "correct"
+        assert follower.answers["propose"]["state"] == "done"
+        assert follower.answers["wait"]["holds"]
+        assert follower.answers["best"]["run"] == follower.known["FORK"]
+        await follower.run_command(f"agentctl tune workload.py --export {follower.known['FORK']}")
