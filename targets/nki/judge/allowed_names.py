@@ -104,6 +104,7 @@ INTERNALS = frozenset(
     ctypes tofile dump dumps setflags resize
     storage start_position with_lookup with_pattern replace_dims slice_axis slice_bounds check_index
     is_fixed has_vector_index select_range refuse_indirect refuse_out_of_bounds
+    dims lookup kept fresh patterns reach apply_mask numpy
     gi_frame gi_code gi_yieldfrom cr_frame cr_code ag_frame ag_code tb_frame tb_next
     f_back f_builtins f_code f_globals f_locals f_trace with_traceback
     """.split()  # noqa: SIM905  thirty names read better as one text

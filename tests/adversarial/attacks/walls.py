@@ -284,6 +284,12 @@ TAMPERING = (
         unruled=CORRECT,
     ),
     Attack(
+        "a tensor asked for what only a simulated one has",
+        beside("try:", "    simulated = x.dims is not None", "except Exception:", "    simulated = False"),
+        PRIVATE,
+        unruled=CORRECT,
+    ),
+    Attack(
         "attributes set by functools.wraps",
         beside("import functools", "functools.wraps(lambda: 0, assigned=('__doc__',))(nl)"),
         NAME,

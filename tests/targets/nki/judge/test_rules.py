@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seeds
+from nki_sim.frontend.legacy.tiles import Tile
+from nki_sim.frontend.tensor import Tensor
 from targets.nki.judge import rules
 from targets.nki.judge.normalise import parse_source
 
@@ -166,6 +168,7 @@ ATTACKS = [
     ("import nki.language as nl\nX = nl.ndarray((1, 1), nl.float32)", "import_side_effect", 2),
     ("import math\nX = (lambda: math.pi)()", "import_side_effect", 2),
     ("def f(x):\n    return x.storage.values", "forbidden_attribute", 2),
+    ("def f(x):\n    return x.dims", "forbidden_attribute", 2),
     ("import numpy as np\ndef f(a):\n    a.resize(4, refcheck=False)", "forbidden_attribute", 3),
     ("X = (y := 1)", "import_side_effect", 1),
     ("if True:\n    X = 1", "import_side_effect", 1),
@@ -173,6 +176,26 @@ ATTACKS = [
     ("async def f():\n    pass", "forbidden_statement", 1),
     ("async def f():\n    await g", "forbidden_statement", 1),
 ]
+
+
+DOCUMENTED = frozenset(
+    """
+    shape strides offset name dtype buffer ndim size is_contiguous get_pattern is_indirect
+    permute broadcast expand_dim squeeze_dim reshape_dim flatten_dims reshape rearrange slice select
+    vector_select ap view indirect reinterpret_cast data
+    assert_shape astype broadcast_to expand_dims itemsize
+    """.split()  # noqa: SIM905  thirty names read better as one text
+)
+"""What the documents of either namespace show of tensors, and of grids of tiles, which stand for them."""
+
+
+@pytest.mark.parametrize("kind", [Tensor, Tile])
+def test_kernels_reach_nothing_of_a_tensor_that_a_device_lacks(kind):
+    """A kernel that finds such an attribute knows that it is simulated, and may be another on a device."""
+    public = {name for name in dir(kind) if not name.startswith("_")}
+    hidden = {name for name in public if offences(f"def f(x):\n    return x.{name}")}
+    assert public - hidden <= DOCUMENTED
+    assert not hidden & DOCUMENTED
 
 
 @pytest.mark.parametrize("source", HONEST)
