@@ -90,6 +90,8 @@ def plan_install(agent: str, root: Path, command: Sequence[str], *, project: boo
 def plan_removal(agent: str, root: Path, *, project: bool) -> list[FileChange]:
     """Return the changes that take the plug-in out; nothing if it is not there.
 
+    A configuration that would then hold nothing is removed.
+
     Raises:
         PluginFault: the configuration cannot be read.
     """
@@ -104,16 +106,21 @@ def plan_removal(agent: str, root: Path, *, project: bool) -> list[FileChange]:
     return changes
 
 
-def apply_changes(home: Path, changes: Sequence[FileChange]) -> None:
-    """Carry changes out, each file at once."""
+def apply_changes(home: Path, root: Path, changes: Sequence[FileChange]) -> None:
+    """Carry changes out, each file at once; folders below `root` that removals leave empty go too."""
     for change in changes:
         if change.content is not None:
             change.path.parent.mkdir(parents=True, exist_ok=True)
             write_output(home, change.path, change.content)
-        elif change.path.is_dir():
+            continue
+        if change.path.is_dir():
             shutil.rmtree(change.path)
         else:
             change.path.unlink(missing_ok=True)
+        for folder in change.path.parents:
+            if folder == root or any(folder.iterdir()):
+                break
+            folder.rmdir()
 
 
 def skill_names() -> list[str]:
@@ -155,16 +162,19 @@ def _with_server(config: Path, command: Sequence[str]) -> bytes:
     return _format_json(content)
 
 
-def _without_server(config: Path) -> bytes:
+def _without_server(config: Path) -> bytes | None:
+    """Return the configuration without our server; None if nothing else is in it."""
     if config.suffix == ".toml":
         text = _read_toml(config)
-        return _BLOCK.sub("\n", text).lstrip("\n").encode() if _BLOCK.search(text) else text.encode()
+        if not _BLOCK.search(text):
+            return text.encode()
+        return _BLOCK.sub("\n", text).lstrip("\n").encode() or None
     content = _read_json(config)
     servers = content.get("mcpServers")
     if not isinstance(servers, dict) or NAME not in servers:
         return config.read_bytes()
     del servers[NAME]
-    return _format_json(content)
+    return _format_json(content) if servers or content.keys() - {"mcpServers"} else None
 
 
 def _with_toml_server(config: Path, command: Sequence[str]) -> bytes:

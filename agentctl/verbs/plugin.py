@@ -48,7 +48,7 @@ def install(session: Session, project: Path | None, *, remove: bool, show: bool,
             changes += plan_install(agent, root, command, project=project is not None)
     lines = [change.describe() for change in changes]
     if not show:
-        apply_changes(session.home, changes)
+        apply_changes(session.home, root, changes)
     names = ", ".join(AGENTS[agent].title for agent in agents)
     allow = "" if remove or project is None else ", and allow this project's server when asked"
     restart = f"restart {names}{allow}"

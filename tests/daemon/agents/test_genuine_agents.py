@@ -114,7 +114,7 @@ def user(home, tmp_path, monkeypatch):
     monkeypatch.setenv("MCP_TIMEOUT", "60000")
     command = server_command(("--home", str(home)))
     for agent in ("claude", "codex"):
-        apply_changes(home, plan_install(agent, folder, command, project=False))
+        apply_changes(home, folder, plan_install(agent, folder, command, project=False))
     return folder
 
 
