@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -81,6 +82,15 @@ class SubmitRunInput(ToolInput):
     settings: dict[str, JsonValue] = _SETTINGS
 
 
+def _require_source(text: str) -> None:
+    """Refuse the name of a version where its source is asked for."""
+    if re.fullmatch(r"\w+", text.strip()):
+        raise RefusedCall(
+            "not_a_source", f"{text.strip()!r} is no kernel's source",
+            "`read_kernel` returns the source of a version, `best` that of a run.",
+        )  # fmt: skip
+
+
 def _read_submission(home: Path, said: SubmitRunInput) -> tuple[EffectiveConfig, Submit]:
     flags: dict[str, Any] = {
         "problem": said.problem, "size": said.size or None, "target": said.target or None,
@@ -89,6 +99,7 @@ def _read_submission(home: Path, said: SubmitRunInput) -> tuple[EffectiveConfig,
     wanted = effective_from_flags(Session(home_option=home), flags)
     problem = load_named_problem(said.problem)
     if said.kernel:
+        _require_source(said.kernel)
         error = load_target(wanted.config.run.target).language.lint(said.kernel.encode())
         if error is not None:
             where = f"line {error.line}: " if error.line else ""
@@ -222,6 +233,7 @@ class ProposeOutput(CommandOutput):
 
 def propose(home: Path, said: ProposeInput) -> ProposeOutput:
     """Add a kernel to a run."""
+    _require_source(said.source)
     run = complete_run_id(home, said.run)
     command = Propose(run=run, source=said.source, note=said.note, origin="mcp")
     refuse_illegal_command(home, command)
