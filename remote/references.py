@@ -73,8 +73,12 @@ _RECORDER = _digest_files(_IDENTITY / "expression.py", *sorted((_IDENTITY / "tra
 _JAILS = 4
 """Jails at a time, at most: each holds the inputs of a set, and finds the separable axes itself."""
 
-_SMALL_BYTES = 1 << 28
-"""For sets that read and write at most this many bytes, a second jail would cost more than it saves."""
+_SMALL_BYTES = 1 << 25
+"""For a set that reads and writes at most this many bytes, a second jail would cost more than it saves.
+
+Files must not depend on what else is missing, because threads change the order of sums: this goes by the
+problem and the size alone.
+"""
 
 
 @dataclass(frozen=True)
@@ -104,12 +108,7 @@ class ReferenceFiles:
         return [*self.wholes.values(), *((path,) for path in self.tiles.values()), *last]
 
     def split_work(self, count: int) -> list[ReferenceFiles]:
-        """Split the files into parts that are computed in parallel; the tiles into `count` parts.
-
-        With a count of 1, one process computes all, the formula last.
-        """
-        if count == 1:
-            return [self] if self.all_paths() else []
+        """Split the files into parts that are computed in parallel; the tiles into `count` parts."""
         tiles = list(self.tiles.items())
         parts = [
             ReferenceFiles(self.wholes, {}),
@@ -174,9 +173,14 @@ class ReferenceStore:
         )
         async with self._locks.setdefault(folder.name, asyncio.Lock()):
             missing = await asyncio.to_thread(wanted.select_missing, self._seals.is_sound)
-            nbytes = problem.spec.minimal_work(size).total_bytes * len(missing.tiles)
-            shares = missing.split_work(1 if nbytes <= _SMALL_BYTES else self._count)
-            await gather_to_end([self._compute_files(problem, size, share) for share in shares])
+            if not missing.all_paths():
+                return wanted
+            is_small = problem.spec.minimal_work(size).total_bytes <= _SMALL_BYTES
+            shares = [missing] if is_small else missing.split_work(self._count)
+            threads = not is_small
+            await gather_to_end(
+                [self._compute_files(problem, size, share, threads=threads) for share in shares]
+            )
         return wanted
 
     def has_formula(self, problem: Digest, size: str) -> bool:
@@ -222,7 +226,9 @@ class ReferenceStore:
     def _output_paths(self, folder: Path, problem: Problem, name: str) -> tuple[Path, ...]:
         return tuple(folder / f"{name}-{_INPUTS}-{output.name}.npy" for output in problem.spec.outputs)
 
-    async def _compute_files(self, problem: Problem, size: str, missing: ReferenceFiles) -> None:
+    async def _compute_files(
+        self, problem: Problem, size: str, missing: ReferenceFiles, *, threads: bool
+    ) -> None:
         """Compute files; each is kept as soon as it is whole, whatever becomes of the process."""
         folder, keeper = self._cache_folder(problem, size), STEP_KEEPER.get()
         folder.mkdir(parents=True, exist_ok=True)
@@ -252,7 +258,7 @@ class ReferenceStore:
                             await keeper.note_part()
 
             result = await run_jailed(
-                _reference_program(source, threads=bool(missing.wholes)),
+                _reference_program(source, threads=threads and bool(missing.wholes)),
                 json.dumps(request).encode(),
                 strength=self._strength,
                 files=list(opened.values()),

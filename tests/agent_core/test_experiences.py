@@ -182,10 +182,10 @@ def test_a_model_sees_what_is_from_elsewhere_and_what_is_only_predicted():
         own=own,
     )
     assert "Elsewhere" not in mine
-    head = "### Elsewhere: `hoist` made a kernel faster, 2.000 times between the two (predicted); "
+    head = "### Elsewhere: `hoist` made a kernel 2.000x faster (predicted); "
     assert others.startswith(f"{head}problem p, trn2; run silu-0a1b2c\n")
     assert "what silu-0a1b2c found" in others
-    assert "made a kernel slower, 1.500 times between the two (measured)" in slower
+    assert "made a kernel 1.500x slower (measured)" in slower
     head = "### Elsewhere: made a difference; unknown problem; imported from a file, rewrites.json\n"
     assert file.startswith(head)
     assert "advice 7" in file
@@ -206,7 +206,7 @@ def test_what_a_file_says_stays_within_its_fence(text):
 
 def test_what_a_fork_had_learnt_before_it_judged_by_something_else_says_so():
     (told,) = pieces(learnt_experience("", problem="silu", predicted=True))
-    head = "### Elsewhere: `hoist` made a kernel faster, 2.000 times between the two (predicted); "
+    head = "### Elsewhere: `hoist` made a kernel 2.000x faster (predicted); "
     assert told.startswith(f"{head}problem silu, trn2; before this run judged by something else\n")
 
 

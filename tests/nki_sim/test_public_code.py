@@ -30,7 +30,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 # -- types and shapes of the older namespace -------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", targets.names())
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
 @pytest.mark.parametrize("shape", [(128, 128), (64, 96)])
 def test_a_transpose_converts_to_the_type_of_its_goal(
     target: str, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch

@@ -86,23 +86,31 @@ async def test_two_problems_have_no_more_jails_than_one(tmp_path, jails):
 
 async def test_little_work_is_not_dealt_out(tmp_path, jails):
     seen = jails(at_a_time=1)
-    await store(tmp_path, 4).load_files(SILU, "reduced", tiles=SETS)
-    assert seen.asked == [("excerpts", SETS)]
+    await store(tmp_path, 4).load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
+    assert seen.asked == [("files", ["0"])]
 
 
+@pytest.fixture
+def dealt(monkeypatch):
+    """Small work is dealt out too."""
+    monkeypatch.setattr(references, "_SMALL_BYTES", -1)
+
+
+@pytest.mark.usefixtures("dealt")
 async def test_the_first_failure_in_order_is_told_whichever_comes_first(tmp_path, jails):
     seen = jails(at_a_time=3)
     seen.failing = {"files", "excerpts"}
     with pytest.raises(InfrastructureError, match="no files") as caught:
-        await store(tmp_path, 3).load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
+        await store(tmp_path, 3).load_files(SILU, "reduced", wholes=["0"], tiles=["0"], expression=True)
     assert caught.value.code == "reference_failed"
 
 
+@pytest.mark.usefixtures("dealt")
 async def test_a_failure_ends_the_others_and_keeps_what_is_there(tmp_path, jails):
     seen, kept = jails(at_a_time=3), store(tmp_path, 3)
     seen.failing, seen.endless = {"excerpts"}, {"expression"}
     with pytest.raises(InfrastructureError, match="no excerpts"):
-        await kept.load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
+        await kept.load_files(SILU, "reduced", wholes=["0"], tiles=["0"], expression=True)
     assert seen.running == 0
     assert "expression" in seen.ended
     seen.asked.clear()
@@ -110,22 +118,35 @@ async def test_a_failure_ends_the_others_and_keeps_what_is_there(tmp_path, jails
     assert not seen.asked
 
 
-async def test_a_process_that_was_killed_has_done_what_it_had_finished_and_stops_no_other(tmp_path, jails):
-    seen, kept = jails(at_a_time=3), store(tmp_path, 3)
-    seen.killed = {"excerpts": 2}
+async def test_a_process_that_was_killed_has_done_what_it_had_finished(tmp_path, jails):
+    seen, kept = jails(at_a_time=1), store(tmp_path, 3)
+    seen.killed = {"files": 2}
     with pytest.raises(InfrastructureError, match="cut off"):
         await kept.load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
     seen.asked.clear()
-    seen.killed, seen.at_a_time = {}, 1
+    seen.killed = {}
     await kept.load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
-    assert seen.asked == [("excerpts", list(SETS[2:]))]
+    assert seen.asked == [("excerpts", list(SETS[1:]))]
 
 
+@pytest.mark.usefixtures("dealt")
+async def test_a_process_that_was_killed_stops_no_other(tmp_path, jails):
+    seen, kept = jails(at_a_time=3), store(tmp_path, 3)
+    seen.killed = {"excerpts": 0}
+    with pytest.raises(InfrastructureError, match="cut off"):
+        await kept.load_files(SILU, "reduced", wholes=["0"], tiles=["0"], expression=True)
+    seen.asked.clear()
+    seen.killed, seen.at_a_time = {}, 1
+    await kept.load_files(SILU, "reduced", wholes=["0"], tiles=["0"], expression=True)
+    assert seen.asked == [("excerpts", ["0"])]
+
+
+@pytest.mark.usefixtures("dealt")
 async def test_cancelling_ends_all_jails_and_leaves_nothing(tmp_path, jails):
     seen = jails(at_a_time=3)
     seen.endless = {"files", "excerpts", "expression"}
     asking = asyncio.create_task(
-        store(tmp_path, 3).load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
+        store(tmp_path, 3).load_files(SILU, "reduced", wholes=["0"], tiles=["0"], expression=True)
     )
     await seen.full.wait()
     asking.cancel()

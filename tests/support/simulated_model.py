@@ -179,7 +179,7 @@ class Model:
 
     def _planner(self, values: Mapping[str, str]) -> str:
         luck, known = _luck(values, "kernel", "menu", "place", "fault"), moves(_quote_value(values["kernel"]))
-        paid = re.findall(r"### `(\w+)` made a kernel faster", values["experiences"])
+        paid = re.findall(r"### `(\w+)` made a kernel (?:[\d.]+x )?faster", values["experiences"])
         drawn = luck.choice(sorted(known))  # drawn in any case, so that luck is the same
         technique = paid[0] if self.habits.reads_memory and paid and paid[0] in known else drawn
         place = luck.choice(sorted(known[technique]))

@@ -130,6 +130,7 @@ async def test_what_anthropic_is_sent():
         "model": "test-model",
         "max_tokens": 1000,
         "stream": True,
+        "thinking": {"type": "adaptive"},
         "output_config": {"effort": "high"},
         "system": [
             {"type": "text", "text": "You write kernels."},
