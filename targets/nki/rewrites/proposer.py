@@ -35,7 +35,6 @@ from agent_core.roles.worker_pool import ask_worker, make_role_error
 from state.model import EffectKey, Plan, Prediction, ProblemRef, SequenceLeg, digest_of
 from targets.nki.rewrites import lookahead_role, prediction_scale
 from targets.nki.rewrites.raised_parent import split_raise
-from targets.nki.rewrites.winner_simplification import simplify_winner
 
 if TYPE_CHECKING:
     from seeds import ProblemSpec
@@ -83,6 +82,9 @@ class BuiltinProposer(MechanicalLearner):
         Raises:
             RoleError: `nothing_simpler`, or what `predict` raises.
         """
+        # It needs the syntax library, which a daemon that only plans does not load.
+        from targets.nki.rewrites.winner_simplification import simplify_winner
+
         spec = _load_spec(request.problem, read)
         return await simplify_winner(request, leg, read, predict=predict, spec=spec, ask=self._run_job)
 

@@ -36,10 +36,10 @@ def _graphs(name: str) -> list[Graph]:
     return found if len(found) <= MOST else [found[0], *found[1 - MOST :]]
 
 
-def _walk(graph: Graph, rng: Random) -> list[KernelIR]:
+def _walk(graph: Graph, rng: Random, turns: int = TURNS) -> list[KernelIR]:
     """Valid points, each a turn away from the one before: close enough that many are the same program."""
     found = [sample_ir(default_ir(graph), rng)]
-    for _ in range(TURNS):
+    for _ in range(turns):
         other = turn_knob(found[-1], rng)
         if is_valid(other):
             found.append(other)
@@ -63,5 +63,5 @@ def test_digests_are_equal_exactly_where_instructions_are(name: str, seed: int) 
 
 def test_many_points_near_each_other_are_one_program() -> None:
     """So that the test above is one: neither are all of its points alike, nor are all others."""
-    points = _walk(WORKLOADS["matmul"].graph, Random(0))
+    points = _walk(WORKLOADS["matmul"].graph, Random(0), turns=2 * TURNS)
     assert 1 < len({program_digest(ir) for ir in points}) < len(set(points))

@@ -51,7 +51,7 @@ def test_there_is_a_rewrite_of_each_problems_kernel(name: str):
     arguments = problem.spec.call_arguments(arrays, lambda value: value)
     found, refusals = explore_rewrites(read_kernel(problem.kernel, arguments, TARGET), arguments, TARGET)
     assert found, refusals
-    words = words_of(problem.kernel, problem.reference, problem.spec.model_dump_json())
+    words = words_of(problem.kernel, problem.files["reference.py"].decode(), problem.spec.model_dump_json())
     hidden = {
         child.transform.id for child in found if not read_menu()[child.transform.id].can_help(None, words)
     }
