@@ -85,7 +85,7 @@ def test_a_model_s_kernels_are_judged_repaired_kept_and_learnt_from(home, proble
     assert any(EffectKey.parse(key).repair for key in written)
     assert any(one.experience for one in told if isinstance(one, ExperienceRecorded))
     codes = {one.error.code for one in told if isinstance(one, ExecutionFailed)}
-    assert codes <= {"no_block", "not_python", "no_kernel", "bad_edits"}
+    assert codes <= {"no_block", "not_python", "no_kernel", "bad_edits", "nothing_simpler"}
     bought = [one for one in told if isinstance(one, CallCompleted)]
     assert len(bought) == sum(model.asked.values())
     assert KEY not in done.stdout + done.stderr

@@ -234,7 +234,7 @@ def test_each_value_of_a_tile_gets_a_tile() -> None:
     assert "nisa.activation(dst=t_2, op=nl.exp, data=t)" in made
     assert "nisa.tensor_tensor(dst=t_3, data1=t_2, data2=t_2, op=nl.multiply)" in made
     assert "src=t_3" in made
-    assert "dst=t[:, part], data=t[:, part]" in made  # a part of the first value
+    assert "dst=t[:, nl.ds(c * 32, 32)], data=t[:, nl.ds(c * 32, 32)]" in made  # a part of the first value
     assert np.array_equal(compute(made, shapes), compute(source, shapes))
     assert not explore(made, shapes, "separate")[0]
 

@@ -48,13 +48,15 @@ def test_the_generator_means_what_it_says(sample: Sample):
 def test_a_walk_of_rewrites_keeps_the_meaning(sample: Sample, names: list[str], data: st.DataObject):
     """Up to four rewrites in a row, each by the next transformation in the order drawn that applies."""
     source, steps = sample.source, []
+    # What the drawn kernel cancels, a rewritten one may cancel a little worse.
+    limit = max(TOLERANCE, 4 * relative_error(sample, source))
     for name in names:
         children = children_of(sample, source, [name])
         if not children or len(steps) == 4:
             continue
         child = data.draw(st.sampled_from(children))
         steps.append((name, child.site, dict(child.choice)))
-        assert relative_error(sample, child.source) < TOLERANCE, f"{steps}\n{source}\n->\n{child.source}"
+        assert relative_error(sample, child.source) < limit, f"{steps}\n{source}\n->\n{child.source}"
         source = child.source
 
 
