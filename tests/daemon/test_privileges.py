@@ -168,7 +168,12 @@ def test_who_may_not_write_changes_nothing(users: Users, verb: tuple[str, ...]) 
     assert verify_log(users.home).is_ok
 
 
-LINK_CALLS = (*WRITING, ("status",), ("backup", "{out}"), ("doctor",))
+HOSTING = {"run", "tune", "bench"}
+"""Where a link is in the way of judging, a run waits for the machine to be mended: these would not end."""
+
+LINK_CALLS = (
+    *(words for words in WRITING if words[0] not in HOSTING), ("status",), ("backup", "{out}"), ("doctor",),
+)  # fmt: skip
 
 
 def choose_verbs(place: int) -> tuple[tuple[str, ...], ...]:
