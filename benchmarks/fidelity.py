@@ -117,6 +117,7 @@ def _compare_kernels(options: argparse.Namespace, chosen: list[cases.Case], prog
         limits=Limits(options.timeout, options.memory_gib << 30),
         jobs=options.jobs,
         interval=not options.no_interval,
+        what_ifs=options.what_ifs,
         tell=_tell,
     )
     result = report.report(outcomes)
@@ -145,7 +146,7 @@ def _compare_kernels(options: argparse.Namespace, chosen: list[cases.Case], prog
         if options.write:
             evidence.write_evidence(items)
     if options.what_ifs:
-        bounded = what_if_pairs.bound_kernels(outcomes, programs, options.jobs)
+        bounded = what_if_pairs.bound_kernels(outcomes)
         result["what_ifs"] = what_if_pairs.report_pairs(list(what_if_pairs.find_pairs(bounded)), bounded)
         if options.write:
             what_if_pairs.write_table(result["what_ifs"])

@@ -18,10 +18,12 @@ from nki_sim.errors import KernelError, SimError
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import Program
 from nki_sim.timing import counters
+from nki_sim.timing.activity import QUEUES_OF, active_ns
 from nki_sim.timing.counters import ConventionName
 from nki_sim.timing.forecast import Forecast, forecast_program
 from nki_sim.timing.kernel_traits import kernel_traits
 from nki_sim.timing.uncertainty import predict_interval
+from nki_sim.timing.what_if import what_ifs
 
 
 class Job(TypedDict):
@@ -35,6 +37,7 @@ class Job(TypedDict):
     program: str
     counters: ConventionName | None
     interval: bool
+    what_ifs: bool
 
 
 def predict_case(job: Job) -> dict[str, Any]:
@@ -52,6 +55,7 @@ def predict_case(job: Job) -> dict[str, Any]:
         "predicted_ms": latency_ms,
         "traits": kernel_traits(found).to_json(),
         **interval,
+        **(_limits(found) if job["what_ifs"] else {}),
         "counters": _counters(found, job["counters"]),
         "baselines_ms": baselines(program, found.target),
         "seconds": {
@@ -87,6 +91,12 @@ def _arguments(job: Job) -> list[Any]:
 def _interval(found: Forecast) -> dict[str, Any]:
     made = predict_interval(found)
     return {"lo_ms": made.lo_ms, "hi_ms": made.hi_ms, "draws_ms": made.draws_ms, "unlike": made.unlike}
+
+
+def _limits(found: Forecast) -> dict[str, Any]:
+    """How long each engine is busy, and what each what-if saves."""
+    busy = {name: active_ns(found.timeline, queues) / 1e6 for name, queues in QUEUES_OF.items()}
+    return {"busy_ms": busy, "saved_percent": {one.assumption: one.saved_percent for one in what_ifs(found)}}
 
 
 def _counters(found: Forecast, convention: ConventionName | None) -> dict[str, float]:

@@ -44,6 +44,7 @@ def outcomes(
     limits: Limits,
     jobs: int,
     interval: bool,
+    what_ifs: bool = False,
     tell: Callable[[str], None],
 ) -> list[Outcome]:
     """Predict every case, `jobs` at a time; `programs` is a folder where traced programs are kept."""
@@ -51,14 +52,14 @@ def outcomes(
     done = count(1)
 
     def one(case: Case) -> Outcome:
-        outcome = _outcome(case, job_of(case, programs, interval=interval), limits)
+        outcome = _outcome(case, job_of(case, programs, interval=interval, what_ifs=what_ifs), limits)
         tell(f"{next(done)} of {len(cases)} done: {case.name}")
         return outcome
 
     return each(one, cases, jobs)
 
 
-def job_of(case: Case, programs: Path, *, interval: bool = False) -> Job:
+def job_of(case: Case, programs: Path, *, interval: bool = False, what_ifs: bool = False) -> Job:
     """What the case's process is asked."""
     return Job(
         kernel=str(case.kernel),
@@ -69,6 +70,7 @@ def job_of(case: Case, programs: Path, *, interval: bool = False) -> Job:
         program=str(case.program or programs / f"{_key(case)}.program"),
         counters=case.counters,
         interval=interval,
+        what_ifs=what_ifs,
     )
 
 

@@ -15,23 +15,16 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import nki_sim
-from benchmarks.measured.cases import Case
-from benchmarks.measured.runs import Outcome, job_of
+from benchmarks.measured.runs import Outcome
 from benchmarks.measured.scores import DIFFER_RATIO
-from nki_sim import targets
-from nki_sim.program.ir import Program
 from nki_sim.timing import what_if
-from nki_sim.timing.activity import QUEUES_OF, active_ns
-from nki_sim.timing.forecast import forecast_program
 
 TABLE = Path(what_if.__file__).with_name("what_if_pairs.json")
 
@@ -44,7 +37,7 @@ SAME_PERCENT = 5.0
 
 @dataclass(frozen=True)
 class BoundedKernel:
-    """A measured kernel with its predicted busy times, in percent of its predicted latency, and what-ifs."""
+    """A measured kernel with the predicted busy time of each engine, and what each what-if saves."""
 
     name: str
     family: str
@@ -72,31 +65,23 @@ class WhatIfPair:
         return self.gained_percent <= self.bound_percent + SAME_PERCENT
 
 
-def bound_kernels(outcomes: Sequence[Outcome], programs: Path, jobs: int) -> list[BoundedKernel]:
-    """Busy times and what-ifs of the kernels that share their work with another one."""
-    groups: dict[tuple[str, str], list[Case]] = defaultdict(list)
-    for outcome in outcomes:
-        if outcome.found is not None and outcome.case.group:
-            groups[outcome.case.target, outcome.case.group].append(outcome.case)
-    chosen = [case for cases in groups.values() if len(cases) > 1 for case in cases]
-    files = [str(job_of(case, programs)["program"]) for case in chosen]
-    # Spawned, not forked: the parent has threads.
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(_bound_kernel, chosen, files))
-
-
-def _bound_kernel(case: Case, file: str) -> BoundedKernel:
-    found = forecast_program(Program.from_bytes(Path(file).read_bytes()), targets.load(case.target))
-    return BoundedKernel(
-        name=Path(case.name).name,
-        family=case.problem,
-        group=case.group,
-        target=case.target,
-        measured_ms=case.measured["latency"],
-        predicted_ms=found.latency_ms,
-        busy_ms={name: active_ns(found.timeline, queues) / 1e6 for name, queues in QUEUES_OF.items()},
-        saved_percent={one.assumption: one.saved_percent for one in what_if.what_ifs(found)},
-    )
+def bound_kernels(outcomes: Sequence[Outcome]) -> list[BoundedKernel]:
+    """Return the kernels that were predicted with what-ifs and may share their work with another one."""
+    return [
+        BoundedKernel(
+            name=Path(case.name).name,
+            family=case.problem,
+            group=case.group,
+            target=case.target,
+            measured_ms=case.measured["latency"],
+            predicted_ms=outcome.predicted_ms,
+            busy_ms=outcome.found["busy_ms"],
+            saved_percent=outcome.found["saved_percent"],
+        )
+        for outcome in outcomes
+        for case in [outcome.case]
+        if outcome.found is not None and case.group
+    ]
 
 
 def find_pairs(kernels: Sequence[BoundedKernel]) -> Iterator[WhatIfPair]:

@@ -193,7 +193,10 @@ def _format_what_ifs(report: Report, source: KernelText) -> Iterable[str]:
         f"{item['assumption']}: {format_time(item['latency_ms'], latency)} ({-item['saved_percent']:+.0f} %)"
         for item in shown
     )
-    yield "         " + "; ".join(f"{item['assumption']}: {format_evidence(**item)}" for item in shown)
+    yield "         " + "; ".join(
+        f"{item['assumption']}: {format_evidence(item['measured_pairs'], item['pairs_within'])}"
+        for item in shown
+    )
 
 
 PROFILE_TOPICS: Mapping[str, Callable[[Report, KernelText], Iterable[str]]] = {

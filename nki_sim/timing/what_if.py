@@ -64,8 +64,8 @@ def _what_if(forecast: Forecast, name: str, assume: Assumptions) -> WhatIf:
     return WhatIf(name, latency, saved, 100.0 * saved / forecast.latency_ms, pairs, within)
 
 
-def format_evidence(*, measured_pairs: int, pairs_within: int, **_: object) -> str:
-    """Return what measured pairs say of a case, given its fields."""
+def format_evidence(measured_pairs: int, pairs_within: int) -> str:
+    """Return what measured pairs say of a case."""
     if not measured_pairs:
         return "no measured pair"
     return f"{pairs_within} of {measured_pairs} measured pairs gained no more"

@@ -78,7 +78,7 @@ def _render_topic(
         rows = [f"{latency:.6g} ms predicted as it is"]
         rows += [
             f"{one.latency_ms:.6g} ms ({-one.saved_percent:+.1f} %) with {one.assumption}; "
-            f"{format_evidence(**asdict(one))}"
+            f"{format_evidence(one.measured_pairs, one.pairs_within)}"
             for one in ifs
         ]
         return "\n".join(rows)

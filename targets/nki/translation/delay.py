@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
-from targets.nki.translation.interleave import loop_count
+from targets.nki.translation.interleave import change_statements, loop_count
 
 
 def delay_last(source: str, late: int) -> str | None:
@@ -18,18 +18,14 @@ def delay_last(source: str, late: int) -> str | None:
 
     Iterations of `nl.affine_range` depend on nothing but tiles from before the loop, so any order will do.
     """
-    module = ast.parse(source)
-    kernel = module.body[-1]
-    assert isinstance(kernel, ast.FunctionDef)
     if late == 0:
         return None
-    taken = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name)}
-    body = [new for item in kernel.body for new in _delay_statement(item, late, taken)]
-    if len(body) == len(kernel.body) and all(new is old for new, old in zip(body, kernel.body, strict=True)):
-        return None
-    kernel.body = body
-    ast.fix_missing_locations(module)
-    return ast.unparse(module) + "\n"
+
+    def delay(kernel: ast.FunctionDef) -> list[ast.stmt]:
+        taken = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name)}
+        return [new for item in kernel.body for new in _delay_statement(item, late, taken)]
+
+    return change_statements(source, delay)
 
 
 def _delay_statement(statement: ast.stmt, late: int, taken: set[str]) -> list[ast.stmt]:

@@ -8,7 +8,7 @@ issued for all of them before the next one is.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 
 
@@ -17,14 +17,21 @@ def interleave_kernel(source: str, ways: int) -> str | None:
 
     Iterations of `nl.affine_range` depend on nothing but tiles from before the loop, so any order will do.
     """
-    module = ast.parse(source)
-    kernel = module.body[-1]
-    assert isinstance(kernel, ast.FunctionDef)
     if ways == 1:
         return None
     counter = iter(range(1, 1 << 20))
-    body = [_interleave_statement(item, ways, counter) for item in kernel.body]
-    if all(new is old for new, old in zip(body, kernel.body, strict=True)):
+    return change_statements(
+        source, lambda kernel: [_interleave_statement(item, ways, counter) for item in kernel.body]
+    )
+
+
+def change_statements(source: str, change: Callable[[ast.FunctionDef], list[ast.stmt]]) -> str | None:
+    """Return the kernel with the body that `change` makes of it; None if all its statements are as before."""
+    module = ast.parse(source)
+    kernel = module.body[-1]
+    assert isinstance(kernel, ast.FunctionDef)
+    body = change(kernel)
+    if len(body) == len(kernel.body) and all(new is old for new, old in zip(body, kernel.body, strict=True)):
         return None
     kernel.body = body
     ast.fix_missing_locations(module)
