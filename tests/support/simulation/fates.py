@@ -30,6 +30,8 @@ KILLED_AT = {
     "migrate": "kill in a start",
     "snapshot": "kill at a snapshot",
     "head": "kill at HEAD",
+    "compaction": "kill in a compaction",
+    "rewrite": "kill in a compaction",
     "host": "kill between a command and its run",
 }
 """What a kill counts as, by the crash point or what its name begins with."""

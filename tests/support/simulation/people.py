@@ -10,6 +10,7 @@ from daemon.command_models import (
     Calibrate,
     Cancel,
     Command,
+    Compact,
     ExperienceEntry,
     Forget,
     Fork,
@@ -148,7 +149,7 @@ def _of_no_run(draw: random.Random) -> Sequence[Command]:
         model_version=1,
         constants={"issue_window": 6},
     )
-    return [learn, Forget(ids=said["learnt"]), Calibrate(calibration=found)]
+    return [learn, Forget(ids=said["learnt"]), Calibrate(calibration=found), Compact()]
 
 
 def _steering(run: str, last: int, draw: random.Random) -> Sequence[Command]:
