@@ -29,6 +29,7 @@ from remote.secret import load_secret
 from state.model import Digest, EvaluationRequest, PredictedLatency
 from targets.registry import load_target
 
+DEBUGGER_VARIABLE = "PYTHONBREAKPOINT"
 CONNECT_S = 60.0
 PROBE_S = 5.0
 CANCEL_S = 15.0
@@ -186,6 +187,7 @@ class RayEvaluator:
         global _users  # noqa: PLW0603 - Ray itself has one connection per process
         if not ray.is_initialized():
             quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+            debugger = os.environ.get(DEBUGGER_VARIABLE)
             if self._address is not None:
                 packages = (*PACKAGES, *load_target(self._target).parts.packages)
                 modules = [str(Path(import_module(name).__file__ or "").parent) for name in packages]
@@ -197,6 +199,10 @@ class RayEvaluator:
                     _node_ip_address="127.0.0.1",
                     **quiet,
                 )
+            # Ray puts its own debugger here, which every child of this process would then start.
+            os.environ.pop(DEBUGGER_VARIABLE, None)
+            if debugger is not None:
+                os.environ[DEBUGGER_VARIABLE] = debugger
         _users += 1
         self._joined = True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goe
         one.toolchain()
     try:
         await one.prepare()
+        assert "PYTHONBREAKPOINT" not in os.environ  # Ray's debugger in place of a kernel's own
         assert one.toolchain() == here.toolchain()
         assert one.slots == 1
         good = silu.request(level=Level.SLICES)
