@@ -215,6 +215,18 @@ class PublishedGain:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictionError:
+    """How far predictions were from the latencies of so many measured kernels, in percent of these.
+
+    Each kernel was predicted by a model that was fitted without its family.
+    """
+
+    median_percent: float
+    worst_percent: float
+    kernels: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProposerEntry:
     """A proposer that a target provides: `module` has its `create()`.
 
@@ -329,6 +341,11 @@ class Target(Protocol):
     @property
     def published(self) -> PublishedGain | None:
         """A published result to compare benchmarks with, if there is one."""
+        ...
+
+    @property
+    def prediction_error(self) -> PredictionError | None:
+        """How far its predictions were from measurements; None if nothing was compared."""
         ...
 
     @property

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from agentctl.bench import arms
-from agentctl.bench.runs import ROOT, BenchJob
-from targets.registry import target_names
+from agentctl.bench.runs import BenchJob
+from targets.base import PredictionError
+from targets.registry import load_target, target_names
 
 ResultRow = Mapping[str, Any]
 RunResults = Mapping[str, ResultRow]
 """The result of each run, by `BenchJob.key`."""
-
-_ERRORS = re.compile(r"^\| the model \| ([\d.]+) % \| ([\d.]+) % \|", re.MULTILINE)
 
 
 def result_row(job: BenchJob, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,7 +40,7 @@ def build_report(runs: RunResults) -> dict[str, Any]:
     """Return the content of the results file, including the runs."""
     return {
         "predicted": True,
-        "model_error_percent": model_error_percent(),
+        "model_error_percent": describe_errors({one["target"] for one in runs.values()}),
         "overall": summarize_results(runs.values()),
         "arms": arms.compare_arms(runs.values()),
         "runs": runs,
@@ -86,8 +84,6 @@ def count_rewrites(rows: Iterable[ResultRow]) -> Counter[str]:
     """Return, for each rewrite of the engine, in how many lineages of the beam's winners it occurs,
     zeros included.
     """
-    from targets.registry import load_target, target_names
-
     known = (name for target in target_names() for name in load_target(target).rewrites())
     counts = Counter(dict.fromkeys(known, 0))
     for one in rows:
@@ -96,11 +92,12 @@ def count_rewrites(rows: Iterable[ResultRow]) -> Counter[str]:
     return counts
 
 
-def model_error_percent(root: Path = ROOT) -> dict[str, float] | None:
-    """Return how far predictions were from measurements, median and worst, in percent.
+def describe_errors(targets: Collection[str]) -> dict[str, dict[str, float] | None]:
+    """Return, by target, how far predictions were from measurements; None where nothing was measured."""
+    return {name: _describe_error(load_target(name).prediction_error) for name in sorted(targets)}
 
-    The values are read from `docs/performance-model.md`; None if that file or the values are missing.
-    """
-    page = root / "docs" / "performance-model.md"
-    found = _ERRORS.search(page.read_text(encoding="utf-8")) if page.exists() else None
-    return None if found is None else {"median": float(found[1]), "worst": float(found[2])}
+
+def _describe_error(error: PredictionError | None) -> dict[str, float] | None:
+    if error is None:
+        return None
+    return {"median": error.median_percent, "worst": error.worst_percent, "kernels": error.kernels}

@@ -17,7 +17,7 @@ _HEAD = (
 def render_lines(runs: Mapping[str, ResultRow]) -> Iterator[str]:
     """Yield all results of the runs as lines; every latency is predicted."""
     found = build_report(runs)
-    yield _accuracy_note(found["model_error_percent"])
+    yield from _accuracy_notes(found["model_error_percent"])
     yield from _run_table(list(runs.values()))
     yield from _overall_lines(found["overall"])
     yield from _arm_table(found["arms"])
@@ -28,14 +28,16 @@ def render_lines(runs: Mapping[str, ResultRow]) -> Iterator[str]:
         yield from (f"  {name:18}{count:4}" for name, count in counts.most_common())
 
 
-def _accuracy_note(error: Mapping[str, float] | None) -> str:
-    text = "Latencies are predicted by the simulator's model, with the interval of its uncertain constants"
-    if error is None:
-        return f"{text}; how far it is off is not known here."
-    return (
-        f"{text}; against the measured kernels that it was fitted to it was off by {error['median']} % "
-        f"in the median, {error['worst']} % at worst."
-    )
+def _accuracy_notes(errors: Mapping[str, Mapping[str, float] | None]) -> Iterator[str]:
+    """Yield what is predicted here, and how far off that was on measured kernels."""
+    yield "Latencies are predicted by the simulator's model, with the interval of its uncertain constants."
+    for target, error in errors.items():
+        if error is not None:
+            yield (
+                f"{target}: on {error['kernels']} measured kernels, each predicted by a model fitted "
+                f"without its family, it was off by {error['median']:.1f} % in the median, "
+                f"{error['worst']:.0f} % at worst."
+            )
 
 
 def _run_table(rows: Sequence[ResultRow]) -> Iterator[str]:

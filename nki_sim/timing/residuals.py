@@ -127,6 +127,10 @@ class ResidualTable:
             (50.0 + UNMEASURED_SHARE * (percent - 50.0), ratio) for percent, ratio in self.order_confidence
         )
 
+    def percent_errors(self, target: str) -> list[float]:
+        """How far each measured kernel of a target was predicted from its latency, in percent of that."""
+        return [100 * abs(exp(-one.log_error) - 1) for one in self.rows if one.traits.target == target]
+
     def without(self, family: str) -> ResidualTable:
         """The table as it would be if no kernel of this family had been measured, on any target."""
         rows = tuple(one for one in self.rows if one.family != family)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from targets.base import (
     Parts,
     PeakRates,
+    PredictionError,
     ProfileShare,
     ProfileVocabulary,
     ProposerEntry,
@@ -78,6 +79,7 @@ class CTarget:
     profile: ProfileVocabulary = PROFILE
     parts: Parts = PARTS
     published: PublishedGain | None = None
+    prediction_error: PredictionError | None = None
     caveat: str = ""
 
     @property

@@ -14,6 +14,7 @@ from targets.base import (
     Language,
     Parts,
     PeakRates,
+    PredictionError,
     ProfileShare,
     ProfileVocabulary,
     ProposerEntry,
@@ -72,6 +73,7 @@ class FolderTarget:
     folder: TargetFolder
     parts: Parts = _PARTS
     published: PublishedGain | None = None
+    prediction_error: PredictionError | None = None
     caveat: str = ""
 
     @property

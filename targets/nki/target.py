@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from targets.base import (
@@ -15,6 +16,7 @@ from targets.base import (
     HostParts,
     Parts,
     PeakRates,
+    PredictionError,
     ProfileShare,
     ProfileVocabulary,
     ProposerEntry,
@@ -171,6 +173,14 @@ class NkiTarget:
         else:
             found = f"nki_sim predicts; the Neuron SDK is here too (neuronx-cc {sdk})"
         return f"{found}; {self.caveat}" if self.caveat else found
+
+    @property
+    def prediction_error(self) -> PredictionError | None:
+        """How far the performance model is from measured kernels of families that it was not fitted to."""
+        from nki_sim.timing.residuals import load_residuals
+
+        errors = load_residuals().percent_errors(self.name)
+        return PredictionError(median(errors), max(errors), len(errors)) if errors else None
 
     def tight_bound_ms(self, work: ProblemWork) -> float:
         """Return the simulator's lower bound, from its own peaks, data movement and engines."""

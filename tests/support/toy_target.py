@@ -57,7 +57,7 @@ class ToyLanguage:
 
 class ToyTarget:
     name, family, title, roofline_name = "toy", "toy", "Toy device", "toy roofline"
-    language, published, caveat = ToyLanguage(), None, ""
+    language, published, prediction_error, caveat = ToyLanguage(), None, None, ""
     peaks = PeakRates(bandwidth_gb_s=1.0, matmul_tflops=1.0, other_gflops=1.0)
     profile = ProfileVocabulary(counters=("steps",))
     parts = Parts(

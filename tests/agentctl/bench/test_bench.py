@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from agentctl.bench import lessons, results, runs, tables
 from agentctl.bench.runs import ARMS, BenchJob, JobBudget
 from agentctl.verbs.bench import search
+from nki_sim.timing.residuals import load_residuals
 from state.events import SequenceLearnt
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, SearchConfig, digest_of
@@ -133,11 +135,14 @@ def test_the_file_is_read_back_and_holds_what_it_adds_up_to(tmp_path: Path):
     assert [one.name for one in tmp_path.iterdir()] == ["out.json"]
 
 
-def test_the_models_error_is_read_from_where_it_is_told(tmp_path: Path):
-    found = results.model_error_percent()
-    assert found is not None
-    assert 0 < found["median"] < found["worst"] < 100
-    assert results.model_error_percent(tmp_path) is None
+def test_errors_are_those_on_families_that_the_model_was_not_fitted_to():
+    found = results.describe_errors({"trn2", "trn3", "x86"})
+    assert found["trn3"] is found["x86"] is None
+    errors = [one.log_error for one in load_residuals().rows if one.traits.target == "trn2"]
+    assert found["trn2"] is not None
+    assert found["trn2"]["kernels"] == len(errors) > 50
+    assert found["trn2"]["worst"] == pytest.approx(100 * max(abs(math.exp(-one) - 1) for one in errors))
+    assert 0 < found["trn2"]["median"] < found["trn2"]["worst"]
 
 
 def test_the_tables_say_predicted_and_compare_arms():
