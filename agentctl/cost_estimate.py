@@ -22,7 +22,7 @@ from math import ceil
 from agent_core.ensemble import ModelShare, parse_model_shares, planner_models
 from agent_core.prompting import PromptSet
 from agent_core.proposers import AGENT, is_llm_proposer
-from agent_core.providers.completion import CompletionRequest
+from agent_core.providers.completion import AnswerSchema, CompletionRequest
 from agent_core.providers.windows import LETTERS_PER_TOKEN, estimate_request_tokens, estimate_tokens
 from agent_core.requests import form_of_role, reserved_agent_usd
 from agent_core.roles.ask_protocol import FillPrompt
@@ -228,8 +228,8 @@ class _RequestCapture:
     config: Config
     prompts: PromptSet
 
-    async def __call__(self, role: str, fill: FillPrompt) -> str:
-        raise _RequestRendered(self.render(role, fill))
+    async def __call__(self, role: str, fill: FillPrompt, form: AnswerSchema | None = None) -> str:
+        raise _RequestRendered(self.render(role, fill).model_copy(update={"answer": form}))
 
     def render(self, role: str, fill: FillPrompt) -> CompletionRequest:
         run = self.config.run

@@ -3,7 +3,8 @@
 The guide is the system prompt, the case is the only message. A cached part ends with a breakpoint. The
 service allows four; if there are more, the last four are used, because their prefixes are the longest. No
 temperature is sent, because today's models accept none. The model may think as long as it wants, between
-calls of tools too; its blocks are sent back unchanged, as the service requires. The SDK's `messages.create`
+calls of tools too; its blocks are sent back unchanged, as the service requires. Where the answer is JSON, its
+schema is sent, and the service holds the model to it. The SDK's `messages.create`
 is not used, because it raises Python warnings for models that will be retired.
 """
 
@@ -23,7 +24,13 @@ from agent_core.providers.completion import (
 )
 from agent_core.providers.event_fields import get_count, get_table, get_text
 from agent_core.providers.failures import FailureKind
-from agent_core.providers.http_provider import TOOLS_FIELD, HttpProvider, OptionalField, PartialAnswer
+from agent_core.providers.http_provider import (
+    SCHEMA_WORDS,
+    TOOLS_FIELD,
+    HttpProvider,
+    OptionalField,
+    PartialAnswer,
+)
 
 if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings, Service
@@ -55,7 +62,9 @@ class AnthropicProvider(HttpProvider):
     }
     calling: ClassVar[frozenset[str]] = frozenset({"tool_use", "pause_turn"})
     optional: ClassVar[Mapping[str, OptionalField]] = {
-        "output_config": OptionalField("effort"),
+        "output_config.format": OptionalField(rf"output_config\.format|output_?format|{SCHEMA_WORDS}"),
+        "output_config.effort": OptionalField("effort"),
+        "output_config": OptionalField("output_config"),
         "thinking": OptionalField("thinking"),
         TOOLS_FIELD: OptionalField(TOOLS_FIELD),
     }
@@ -82,8 +91,13 @@ class AnthropicProvider(HttpProvider):
                 {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
                 for tool in request.tools
             ]
+        output: dict[str, Any] = {}
         if request.effort is not None:
-            body["output_config"] = {"effort": request.effort}
+            output["effort"] = request.effort
+        if request.answer is not None:
+            output["format"] = {"type": "json_schema", "schema": request.answer.load()}
+        if output:
+            body["output_config"] = output
         return body
 
     async def send(self, body: Mapping[str, Any]) -> Any:

@@ -5,6 +5,7 @@ Input tokens always include those read from a cache; counts of endpoints that se
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol
 
@@ -13,6 +14,7 @@ from pydantic import Field, JsonValue
 from state.model import FrozenModel, Tokens
 
 __all__ = [
+    "AnswerSchema",
     "Completion",
     "CompletionRequest",
     "DialogueStep",
@@ -47,6 +49,21 @@ def join_parts(parts: tuple[PromptPart, ...]) -> str:
 
 def _is_empty(value: object) -> bool:
     return not value
+
+
+class AnswerSchema(FrozenModel):
+    """The JSON that an answer must be; `text` is its schema, as JSON whose keys keep their order.
+
+    Models write the keys in this order, so one that explains the others comes first.
+    """
+
+    name: str
+    text: str
+
+    def load(self) -> dict[str, Any]:
+        """Return the schema."""
+        loaded: dict[str, Any] = json.loads(self.text)
+        return loaded
 
 
 class ToolDefinition(FrozenModel):
@@ -107,7 +124,8 @@ class DialogueStep(FrozenModel):
 class CompletionRequest(FrozenModel):
     """One request to one model: `guide` explains the task, `case` is the question.
 
-    `dialogue` is what followed, oldest first. Requests without tools are stored as before there were any.
+    `dialogue` is what followed, oldest first. `answer` is the form of the answer, for servers that can hold a
+    model to one; others ignore it. Requests without these are stored as before there were any.
     """
 
     model: str
@@ -117,11 +135,14 @@ class CompletionRequest(FrozenModel):
     effort: Effort | None = None
     tools: tuple[ToolDefinition, ...] = Field(default=(), exclude_if=_is_empty)
     dialogue: tuple[DialogueStep, ...] = Field(default=(), exclude_if=_is_empty)
+    answer: AnswerSchema | None = Field(default=None, exclude_if=_is_empty)
 
     def texts(self) -> Iterator[str]:
         """Yield all that is sent, as text: what is counted, and what must not be quoted in a log."""
         yield from (part.text for part in (*self.guide, *self.case))
         yield from (tool.model_dump_json() for tool in self.tools)
+        if self.answer is not None:
+            yield self.answer.text
         for step in self.dialogue:
             native = step.answer.native
             yield step.answer.text if native is None else native.model_dump_json()

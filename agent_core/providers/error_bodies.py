@@ -170,7 +170,7 @@ def parse_error_body(body: object) -> ErrorBody:
         said.append(details.get("error_code"))
     if error is not outer:
         said.append(outer.get("code"))
-    texts = (error.get("message"), outer.get("error"), outer.get("detail"))
+    texts = (error.get("message"), outer.get("error"), outer.get("detail"), _join_faults(outer.get("detail")))
     message = next((text for text in texts if isinstance(text, str)), "")
     parameter = error.get("param")
     return ErrorBody(
@@ -178,6 +178,16 @@ def parse_error_body(body: object) -> ErrorBody:
         message=message,
         parameter=parameter if isinstance(parameter, str) else None,
     )
+
+
+def _join_faults(details: object) -> str | None:
+    """Return the faults of a request's fields, as servers built with FastAPI list them."""
+    said = [
+        f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+        for one in (details if isinstance(details, list) else ())
+        if isinstance(one, Mapping) and isinstance(one.get("loc"), list) and isinstance(one.get("msg"), str)
+    ]
+    return "; ".join(said) or None
 
 
 def classify_error(status: int, refusal: ErrorBody) -> FailureKind:

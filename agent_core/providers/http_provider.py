@@ -56,12 +56,15 @@ _GATEWAY_STATUSES = frozenset({502, 504})
 
 _NOT_TAKEN = re.compile(
     r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|extra (?:inputs|fields)"
-    r"|not (?:permitted|allowed|enabled|implemented)|requires --",
+    r"|not (?:permitted|allowed|enabled|implemented)|requires --"
+    r"|invalid (?:json[_ ]?)?schema|too complex|failed to (?:parse|compile)|input should be '",
     re.IGNORECASE,
 )
 _NOT_TAKEN_STATUSES = frozenset({400, 422, 500, 501})
 """Statuses of refused fields; llama.cpp's server says 500 where an option for tools was not given."""
-_NOT_TAKEN_CODES = frozenset({"unsupported_parameter", "unknown_parameter", "unsupported_value"})
+_NOT_TAKEN_CODES = frozenset(
+    {"unsupported_parameter", "unknown_parameter", "unsupported_value", "invalid_json_schema"}
+)
 
 
 _NO_TRAITS = ModelTraits()
@@ -99,6 +102,10 @@ class PartialAnswer:
     """The items of an answer by place, as its wire format has them; only formats that take tools fill it."""
 
 
+SCHEMA_WORDS = r"json_?schema|\bschema\b|structured|grammar|guided"
+"""What servers call the schema of an answer, besides the field's name."""
+
+
 class OptionalField(NamedTuple):
     """A field that some servers reject: a pattern for its name in their message, and what to use instead."""
 
@@ -126,7 +133,10 @@ class HttpProvider(ABC):
     calling: ClassVar[frozenset[str]] = frozenset()
     """Stop reasons of an answer that is complete if the request had tools: it calls them, or it paused."""
     optional: ClassVar[Mapping[str, OptionalField]]
-    """Fields of a body that some servers reject."""
+    """Fields of a body that some servers reject, by their names; a dot is between a table and its field.
+
+    The first that a message names is left out, so a table comes behind its fields.
+    """
 
     def __init__(self, name: str, settings: EndpointSettings, service: Service) -> None:
         self.name = name
@@ -268,8 +278,8 @@ class HttpProvider(ABC):
             body = self.build_body(words)
             if body.get("stream") is not True:
                 pace.expect_whole()
-            for name in [name for name in body if name in without]:
-                value = body.pop(name)
+            for name in [name for name in self.optional if name in without and _has_field(body, name)]:
+                value = _pop_field(body, name)
                 if (instead := self.optional[name].instead) is not None:
                     body[instead] = value
             try:
@@ -310,7 +320,12 @@ class HttpProvider(ABC):
             return None
         said = refusal.message if refusal.parameter is None else refusal.parameter
         return next(
-            (n for n, field in self.optional.items() if n in body and re.search(field.word, said)), None
+            (
+                name
+                for name, field in self.optional.items()
+                if _has_field(body, name) and re.search(field.word, said, re.IGNORECASE)
+            ),
+            None,
         )
 
     def _answer_fault(self, answer: PartialAnswer, *, has_tools: bool) -> CallFault | None:
@@ -478,6 +493,23 @@ class _BoundedStream(httpx2.AsyncByteStream):
 async def _bound_response(response: httpx2.Response) -> None:
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     response.stream = _BoundedStream(response.stream)
+
+
+def _has_field(body: Mapping[str, Any], name: str) -> bool:
+    """Return whether a body has a field; a dot is between a table and its field."""
+    table, _, rest = name.partition(".")
+    return table in body and (not rest or _has_field(body[table], rest))
+
+
+def _pop_field(body: dict[str, Any], name: str) -> Any:
+    """Take a field out of a body, with its table if nothing is left of that; return the field's value."""
+    table, _, rest = name.partition(".")
+    if not rest:
+        return body.pop(table)
+    value = _pop_field(body[table], rest)
+    if not body[table]:
+        del body[table]
+    return value
 
 
 def _error_response(error: Exception) -> httpx2.Response | None:

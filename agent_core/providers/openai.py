@@ -1,7 +1,8 @@
 """OpenAI's chat completions API, and the many servers that speak like it, through the official SDK.
 
 vLLM, llama.cpp, Fireworks and most gateways take the same request at another address. They differ in the name
-of the output limit and in whether effort can be set; fields that a server rejects are left out.
+of the output limit, and in whether effort and the schema of an answer can be set; fields that a server
+rejects are left out.
 
 Some servers neither count tokens in a stream nor say there why a request failed (llama-cpp-python 0.3.36, for
 example). The tokens of a whole answer without counts are estimated. From then on, such a server is asked for
@@ -26,7 +27,13 @@ from agent_core.providers.event_fields import (
     get_text_or_parts,
 )
 from agent_core.providers.failures import FailureKind
-from agent_core.providers.http_provider import TOOLS_FIELD, HttpProvider, OptionalField, PartialAnswer
+from agent_core.providers.http_provider import (
+    SCHEMA_WORDS,
+    TOOLS_FIELD,
+    HttpProvider,
+    OptionalField,
+    PartialAnswer,
+)
 
 if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings, Service
@@ -62,6 +69,7 @@ class OpenAIProvider(HttpProvider):
         _NEW: OptionalField(_NEW, instead=_OLD),
         _OLD: OptionalField(_OLD, instead=_NEW),
         "reasoning_effort": OptionalField("effort"),
+        "response_format": OptionalField(f"response_?format|{SCHEMA_WORDS}"),
     }
 
     def __init__(self, name: str, settings: EndpointSettings, service: Service) -> None:
@@ -90,6 +98,9 @@ class OpenAIProvider(HttpProvider):
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if request.effort is not None:
             body["reasoning_effort"] = request.effort
+        if (form := request.answer) is not None:
+            schema = {"name": form.name, "strict": True, "schema": form.load()}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return body
 
     async def send(self, body: Mapping[str, Any]) -> Any:

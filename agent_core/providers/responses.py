@@ -19,7 +19,13 @@ from agent_core.providers.completion import (
 )
 from agent_core.providers.event_fields import get_count, get_table, get_text
 from agent_core.providers.failures import FailureKind
-from agent_core.providers.http_provider import TOOLS_FIELD, HttpProvider, OptionalField, PartialAnswer
+from agent_core.providers.http_provider import (
+    SCHEMA_WORDS,
+    TOOLS_FIELD,
+    HttpProvider,
+    OptionalField,
+    PartialAnswer,
+)
 
 if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings, Service
@@ -57,6 +63,7 @@ class ResponsesProvider(HttpProvider):
         "parallel_tool_calls": OptionalField("parallel"),
         "include": OptionalField("include|ncrypted"),
         "reasoning": OptionalField("effort"),
+        "text.format": OptionalField(rf"text\.format|^text$|'text'|{SCHEMA_WORDS}"),
     }
 
     def __init__(self, name: str, settings: EndpointSettings, service: Service) -> None:
@@ -84,6 +91,9 @@ class ResponsesProvider(HttpProvider):
             body["parallel_tool_calls"] = True
         if request.effort is not None:
             body["reasoning"] = {"effort": request.effort}
+        if (form := request.answer) is not None:
+            schema = {"name": form.name, "strict": True, "schema": form.load()}
+            body["text"] = {"format": {"type": "json_schema", **schema}}
         return body
 
     async def send(self, body: Mapping[str, Any]) -> Any:

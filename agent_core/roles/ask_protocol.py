@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agent_core.prompting import PromptSet, builtin_prompts
+
+if TYPE_CHECKING:
+    from agent_core.providers.completion import AnswerSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,10 @@ It must be pure: it is called again, with less room, if the model says that the 
 class AskModel(Protocol):
     """Asks the questions of one effect in turn; the n-th question is the same on every delivery."""
 
-    async def __call__(self, role: str, fill: FillPrompt) -> str:
+    async def __call__(self, role: str, fill: FillPrompt, form: AnswerSchema | None = None) -> str:
         """Return the model's whole answer to the prompt of `role` (a name in the prompts' manifest).
+
+        A server that can is told to answer with JSON of this form alone; what others answer may have any.
 
         Raises:
             agent_core.roles.RoleError: no answer came; the code gives the kind of failure.

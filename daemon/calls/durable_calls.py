@@ -21,6 +21,7 @@ from agent_core.ensemble import endpoint_of
 from agent_core.prompting import PromptSet
 from agent_core.providers import retry, windows
 from agent_core.providers.completion import (
+    AnswerSchema,
     Completion,
     CompletionRequest,
     DialogueStep,
@@ -91,9 +92,10 @@ class DurableCalls:
         self._numbers = count()
         self._tools: tuple[ToolDefinition, ...] = ()
         self._dialogue: tuple[DialogueStep, ...] = ()
+        self._form: AnswerSchema | None = None
         self._since = asyncio.get_running_loop().time()
 
-    async def __call__(self, role: str, fill: FillPrompt) -> str:
+    async def __call__(self, role: str, fill: FillPrompt, form: AnswerSchema | None = None) -> str:
         """Return the answer to the next question.
 
         Raises:
@@ -102,6 +104,7 @@ class DurableCalls:
             EffectDeferred: the run is paused or over; the effect is delivered again when the run goes
                 on.
         """
+        self._form = form
         return (await self._buy_answer(role, fill)).decode()
 
     async def converse(
@@ -178,7 +181,8 @@ class DurableCalls:
             effort=config.llm.effort,
             share=share,
         )
-        return rendered.model_copy(update={"tools": self._tools, "dialogue": self._dialogue})
+        more = {"tools": self._tools, "dialogue": self._dialogue, "answer": self._form}
+        return rendered.model_copy(update=more)
 
     async def _retry_request(
         self, call: int, known: ModelQuestion, role: str, fill: FillPrompt, failure: Failure | None

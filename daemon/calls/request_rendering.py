@@ -84,6 +84,10 @@ def dump_request(request: CompletionRequest) -> tuple[bytes, tuple[bytes, ...]]:
     data = request.model_dump(mode="json")
     for part in (*data["guide"], *data["case"]):
         part["text"] = next(named)
+    if request.answer is not None:
+        schema = request.answer.text.encode()
+        data["answer"]["text"] = digest_of(schema)
+        texts += (schema,)
     for name in _LISTED:
         if name in data:
             listed = tuple(map(canonical_json, data[name]))
@@ -98,12 +102,14 @@ _LISTED = ("tools", "dialogue")
 
 def load_request(data: bytes, read: Callable[[str], bytes]) -> CompletionRequest:
     """Read back what `dump_request` wrote."""
-    fields: dict[str, list[Any]] = json.loads(data)
+    fields: dict[str, Any] = json.loads(data)
     for part in (*fields["guide"], *fields["case"]):
         part["text"] = read(part["text"]).decode()
     for name in _LISTED:
         if name in fields:
             fields[name] = [json.loads(read(digest)) for digest in fields[name]]
+    if "answer" in fields:
+        fields["answer"]["text"] = read(fields["answer"]["text"]).decode()
     return CompletionRequest.model_validate(fields)
 
 

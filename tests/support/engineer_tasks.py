@@ -21,6 +21,7 @@ import seeds
 from agent_core.effects import FailedTry, ImplementRequest, LearningContext, PlanRequest, SessionRequest
 from agent_core.prompting import PromptSet, builtin_prompts
 from agent_core.providers.completion import (
+    AnswerSchema,
     CompletionRequest,
     DialogueStep,
     ModelTurn,
@@ -235,8 +236,8 @@ class TaskHost:
         target = self.lab.task.target
         return render_request(self.prompts, role, target, fill, model="engineer", bounds=BOUNDS, effort=None)
 
-    async def __call__(self, role: str, fill: FillPrompt) -> str:
-        request = self._render(role, fill)
+    async def __call__(self, role: str, fill: FillPrompt, form: AnswerSchema | None = None) -> str:
+        request = self._render(role, fill).model_copy(update={"answer": form})
         case = "".join(part.text for part in request.case)
         if SLIP in case:
             answer = self.engineer.last_answer

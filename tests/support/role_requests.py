@@ -19,6 +19,7 @@ from agent_core.effects import (
     SummarizeRequest,
 )
 from agent_core.prompting import PromptBlock, PromptSet, builtin_prompts
+from agent_core.providers.completion import AnswerSchema
 from agent_core.roles.ask_protocol import FillPrompt, TokenBudget
 from nki_sim import ArraySpec, targets
 from nki_sim.timing import counters, explain
@@ -63,8 +64,10 @@ class Answers:
     tokens: int = 200_000
     prompts: PromptSet = field(default_factory=builtin_prompts)
     asked: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
+    forms: list[AnswerSchema | None] = field(default_factory=list)
 
-    async def __call__(self, role: str, fill: FillPrompt) -> str:
+    async def __call__(self, role: str, fill: FillPrompt, form: AnswerSchema | None = None) -> str:
+        self.forms.append(form)
         values = fill(TokenBudget(self.tokens, count_characters, self.target, self.prompts))
         self.prompts.render_role(role, self.target, values)
         self.asked.append((role, values))

@@ -21,6 +21,7 @@ import numpy as np
 import nki_sim
 from agent_core.effects import ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
 from agent_core.prompting import builtin_prompts
+from agent_core.providers.completion import AnswerSchema
 from agent_core.roles import ExperienceAnswer, KernelAnswer, PlanAnswer, ReadBlob, ReflectionAnswer
 from agent_core.roles.ask_protocol import AskModel, FillPrompt, TokenBudget
 from agent_core.roles.llm import LlmRoles
@@ -305,7 +306,8 @@ class ModelProposer:
         """Nothing is held open."""
 
     def _ask(self, target: str) -> AskModel:
-        async def ask(role: str, fill: FillPrompt) -> str:
+        async def ask(role: str, fill: FillPrompt, form: AnswerSchema | None = None) -> str:
+            del form
             values = fill(TokenBudget(60_000, len, target))
             builtin_prompts().render_role(role, target, values)
             return self.model.answer(role, values)

@@ -21,6 +21,7 @@ from agent_core.prompting import FileKind, PromptSet, builtin_prompts
 from agent_core.roles import PlanAnswer, ReadBlob
 from agent_core.roles.ask_protocol import AskModel
 from agent_core.roles.llm import memory, profiles, prompt_values, techniques
+from agent_core.roles.llm.answer_forms import make_answer_schema
 from agent_core.roles.llm.blocks import AnswerFault, last_json
 from agent_core.roles.llm.fitting import PromptItems, ShedStep
 from agent_core.roles.llm.questions import Question, ask_question
@@ -79,8 +80,9 @@ class _InventedTechnique(FrozenModel):
 
 
 class _PlannerReply(FrozenModel):
-    """The block that a planner's answer ends with."""
+    """The block that a planner's answer ends with; its `reasoning` comes before what follows from it."""
 
+    reasoning: Annotated[str, Field(max_length=8000)] = ""
     technique: Annotated[str, Field(min_length=1, max_length=80)]
     site: ShortText
     title: ShortText
@@ -104,7 +106,10 @@ async def propose_plan(
     told = [one.id for one in _draw_experiences(request, context, options)]
     elsewhere = {one.technique: one for one in context.techniques}
     question = Question(
-        "planner", lambda room: _prompt_values(request, read, options, prompts=room.prompts), SHED_ORDER
+        "planner",
+        lambda room: _prompt_values(request, read, options, prompts=room.prompts),
+        SHED_ORDER,
+        make_answer_schema("plan", _PlannerReply),
     )
     ids = techniques.techniques_by_id(builtin_prompts(), request.target)
 

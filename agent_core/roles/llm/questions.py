@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from agent_core.roles import RoleError
 from agent_core.roles.ask_protocol import AskModel, FillPrompt, TokenBudget
@@ -17,6 +17,9 @@ from agent_core.roles.llm.blocks import AnswerFault
 from agent_core.roles.llm.fitting import PromptItems, ShedStep, fit_values
 from agent_core.roles.llm.quoting import fence_text, single_line
 from state.model import ErrorInfo
+
+if TYPE_CHECKING:
+    from agent_core.providers.completion import AnswerSchema
 
 T = TypeVar("T")
 _ANSWER_SHOWN = 6000
@@ -29,11 +32,12 @@ MakeValues = Callable[[TokenBudget], Mapping[str, str | PromptItems]]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a role asks: its prompt, its values, and the order in which these are shortened."""
+    """What a role asks: its prompt, its values, the order in which these are shortened, the answer's form."""
 
     role: str
     values: MakeValues
     order: Sequence[ShedStep]
+    form: AnswerSchema | None = None
 
     def make_fill(self, fault: str) -> FillPrompt:
         """Return the function that fills in the prompt; `fault` is about the faulty answer before, if any."""
@@ -53,11 +57,11 @@ async def ask_question(ask: AskModel, question: Question, read: Callable[[str], 
     Raises:
         RoleError: no answer came, or both were faulty; the code is then that of the second fault.
     """
-    first = await ask(question.role, question.make_fill(""))
+    first = await ask(question.role, question.make_fill(""), question.form)
     try:
         return read(first)
     except AnswerFault as fault:
-        second = await ask(question.role, question.make_fill(_fault_text(fault, first)))
+        second = await ask(question.role, question.make_fill(_fault_text(fault, first)), question.form)
     try:
         return read(second)
     except AnswerFault as fault:

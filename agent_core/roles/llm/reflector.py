@@ -16,6 +16,7 @@ from agent_core.prompting import builtin_prompts
 from agent_core.roles import ReadBlob, ReflectionAnswer
 from agent_core.roles.ask_protocol import AskModel
 from agent_core.roles.llm import profiles, prompt_values
+from agent_core.roles.llm.answer_forms import make_answer_schema
 from agent_core.roles.llm.blocks import AnswerFault, last_json
 from agent_core.roles.llm.fitting import PromptItems, ShedStep
 from agent_core.roles.llm.questions import Question, ask_question
@@ -48,7 +49,12 @@ async def reflect_on_attempt(request: ReflectRequest, read: ReadBlob, ask: AskMo
     graded = reflection_of(request)
     if request.evaluation is None:
         return ReflectionAnswer(graded)
-    question = Question("reflector", lambda _: _prompt_values(request, graded, read), SHED_ORDER)
+    question = Question(
+        "reflector",
+        lambda _: _prompt_values(request, graded, read),
+        SHED_ORDER,
+        make_answer_schema("lesson", _ReflectorReply),
+    )
     reply = await ask_question(
         ask, question, lambda answer: last_json(answer, _ReflectorReply, _require_own_words)
     )

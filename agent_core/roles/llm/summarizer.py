@@ -11,6 +11,7 @@ from agent_core.effects import SummarizeRequest
 from agent_core.roles import ExperienceAnswer, ReadBlob
 from agent_core.roles.ask_protocol import AskModel
 from agent_core.roles.llm import prompt_values
+from agent_core.roles.llm.answer_forms import make_answer_schema
 from agent_core.roles.llm.blocks import AnswerFault, last_json
 from agent_core.roles.llm.fitting import PromptItems, ShedStep
 from agent_core.roles.llm.questions import Question, ask_question
@@ -43,7 +44,12 @@ async def summarize_pair(request: SummarizeRequest, read: ReadBlob, ask: AskMode
     Raises:
         RoleError: the model's failure, `no_room`, or the fault of the model's second answer.
     """
-    question = Question("summarizer", lambda room: _prompt_values(request, read, room.target), SHED_ORDER)
+    question = Question(
+        "summarizer",
+        lambda room: _prompt_values(request, read, room.target),
+        SHED_ORDER,
+        make_answer_schema("experience", _SummarizerReply),
+    )
     reply = await ask_question(
         ask, question, lambda answer: last_json(answer, _SummarizerReply, _require_complete)
     )

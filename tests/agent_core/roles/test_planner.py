@@ -442,7 +442,7 @@ async def test_a_fault_is_told_once_and_a_good_answer_to_that_is_taken(answer, c
 
 
 async def test_a_failure_of_the_model_is_passed_on_as_it_is():
-    async def ask(role: str, fill: object) -> str:
+    async def ask(role: str, fill: object, form: object) -> str:
         raise RoleError(ErrorInfo(code="refused", message="no"))
 
     held = Blobs()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_core.prompting import TextLifetime, builtin_prompts
-from agent_core.providers.completion import CompletionRequest, PromptPart
+from agent_core.providers.completion import AnswerSchema, CompletionRequest, PromptPart
 from agent_core.providers.windows import ModelWindow, estimate_tokens
 from agent_core.roles.ask_protocol import TokenBudget
 from daemon.calls.request_rendering import (
@@ -121,3 +121,14 @@ def test_what_questions_share_goes_up_to_the_last_cached_part_of_the_guide():
     assert one[0] != shared_prefix(asked(("a", True), ("c", True)))[0]
     assert one[0] != shared_prefix(asked(("a", True), ("b", True), model="n"))[0]
     assert shared_prefix(asked(("a", False)))[1] == 0
+
+
+def test_the_form_of_an_answer_is_stored_once_and_keeps_the_order_of_its_keys():
+    form = AnswerSchema(name="plan", text='{"b": 1, "a": 2}')
+    requests = [render_role("planner", model=name).model_copy(update={"answer": form}) for name in "mn"]
+    dumped = [dump_request(one) for one in requests]
+    held = {digest_of(text): text for _, texts in dumped for text in texts}
+    assert form.text.encode() in held.values()
+    assert [load_request(data, held.__getitem__) for data, _ in dumped] == requests
+    assert form.text in list(requests[0].texts())
+    assert all(form.text.encode() not in data for data, _ in dumped)
