@@ -105,7 +105,7 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=HOME,
             expose_value=False,
             callback=_store_option,
-            help="The home; default: $STATE_DIRECTORY, or yours.",
+            help="The folder of the log; default: $STATE_DIRECTORY, else your own.",
         ),
     ):
         function = option(function)

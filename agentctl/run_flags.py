@@ -57,7 +57,7 @@ _SEARCH_OPTIONS = (
     click.option(
         "--allow-unknown-prices",
         is_flag=True,
-        help="Start although cap_usd cannot be kept for a model without a known price.",
+        help="Start even if a model has no known price, so that cap_usd cannot be kept.",
     ),
     click.option("--seed", type=int, help="Seed of every random draw."),
     click.option("--strategy", help="beam, or one to compare it with (docs/search.md)."),

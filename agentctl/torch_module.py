@@ -22,9 +22,7 @@ Command = Callable[..., Any]
 
 def from_torch_option() -> Callable[[Command], Command]:
     """The option that names a module in place of a reference."""
-    text = (
-        "A module to translate: it is exported by torch.export. Or the JSON of a module exported elsewhere."
-    )
+    text = "A PyTorch module to translate, or the JSON of one that was exported elsewhere."
     return click.option("--from-torch", "module", metavar="FILE.py:MODULE", help=text)
 
 

@@ -42,7 +42,7 @@ SECTIONS: dict[str, dict[str, VerbEntry]] = {
         "lineage": VerbEntry("lineage:lineage", "show runs and their forks as a tree"),
         "replay": VerbEntry("lineage:replay", "rebuild a run's state from its events"),
         "rescore": VerbEntry("rescore:rescore", "rank kernels of a run by another objective"),
-        "wait": VerbEntry("wait:wait", "wait until a condition holds of a run"),
+        "wait": VerbEntry("wait:wait", "wait until a condition holds for a run"),
         "ui": VerbEntry("ui:ui", "serve a live page for the browser"),
         "mcp": VerbEntry("mcp:mcp", "serve the home to a coding agent"),
         "report": VerbEntry("report:report", "write a report of a run as one file"),

@@ -139,7 +139,9 @@ class DaemonConfig(FrozenModel):
         allow_inf_nan=False,
         description="what LLM calls of all runs may cost a day (UTC)",
     )
-    day_tokens: int | None = Field(default=None, ge=1, description="tokens that they may take on a day")
+    day_tokens: int | None = Field(
+        default=None, ge=1, description="tokens that LLM calls of all runs may take a day (UTC)"
+    )
     day_calls: int | None = Field(default=None, ge=1, description="LLM calls of all runs on a day")
     day_seconds: float | None = Field(
         default=None, gt=0, le=86_400, description="how long runs may be under way on a day, by the clock"
@@ -149,10 +151,10 @@ class DaemonConfig(FrozenModel):
     )
     prices: tuple[Annotated[str, AfterValidator(_check_price)], ...] = Field(
         default=(),
-        description="prices of one's own, ENDPOINT/MODEL=INPUT/CACHED/OUTPUT in US$ per million tokens",
+        description="your own prices of models, ENDPOINT/MODEL=INPUT/CACHED/OUTPUT in US$ per million tokens",
     )
     windows: tuple[Annotated[str, AfterValidator(_check_window)], ...] = Field(
-        default=(), description="how much models take, ENDPOINT/MODEL=CONTEXT/OUTPUT in tokens"
+        default=(), description="context windows of models, ENDPOINT/MODEL=CONTEXT/OUTPUT in tokens"
     )
     anthropic: EndpointConfig = EndpointConfig()
     openai: EndpointConfig = EndpointConfig()

@@ -32,27 +32,25 @@ class EndpointConfig(FrozenModel):
         default=900.0, gt=0, le=86_400, description="deadline of one answer, from its first token on"
     )
     patience_seconds: float = Field(
-        default=21_600.0, gt=0, le=604_800, description="how long one question is asked again and again"
+        default=21_600.0, gt=0, le=604_800, description="how long a question that fails is repeated"
     )
     first_token_seconds: float | None = Field(
         default=None,
         gt=0,
         le=86_400,
-        description="how long an answer may take to begin; not set: as the service, or longer if learnt",
+        description="how long an answer may take to begin; not set: the service's limit, or a learnt one",
     )
     silence_seconds: float = Field(
         default=300.0, gt=0, le=86_400, description="how long an answer that has begun may pause"
     )
-    wire: Wire | None = Field(
-        default=None, description="the wire format; not set: the one that the service is usually asked in"
-    )
+    wire: Wire | None = Field(default=None, description="the wire format; not set: the service's usual one")
 
 
 class NamedEndpointConfig(EndpointConfig):
     """An endpoint with a name of its own: what serves it, and what that service must be told."""
 
     service: ServiceName | None = Field(
-        default=None, description="what serves it; not set: the service of this name"
+        default=None, description="the kind of service; not set: the one of this name"
     )
     region: str | None = Field(
         default=None,

@@ -29,7 +29,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("agentd")
 
 
 @click.command(epilog=exits.epilog())
-@click.option("--home", type=HOME, help="The home; default: $STATE_DIRECTORY, or yours.")
+@click.option("--home", type=HOME, help="The folder of the log; default: $STATE_DIRECTORY, else your own.")
 def agentd(home: Path | None) -> int:
     """Own a home: advance all its runs and take commands, until SIGTERM or SIGINT."""
     where = resolve_home(home, os.environ)

@@ -38,21 +38,26 @@ def bench(session: Session) -> None:
 )
 @click.option("--target", type=click.Choice(target_names()), default=RunConfig().target, show_default=True)
 @click.option("--size", type=click.Choice(("full", "reduced")), help="Default: full; of --arms: reduced.")
-@click.option("--strategies", metavar="A,B", help="Strategies; NAME-blind predicts nothing; beam-reuse.")
+@click.option("--strategies", metavar="A,B", help="NAME, NAME-blind (without predictions), or beam-reuse.")
 @click.option("--donors", metavar="A,B", help="Problems whose runs beam-reuse learns from (default: all).")
 @click.option("--seeds", metavar="N,M", help="Seeds of the runs (default: 0; of --arms: 0,1,2,3,4).")
-@click.option("--candidates", type=click.IntRange(1), default=100, show_default=True, help="Judged at most.")
+@click.option(
+    "--candidates",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Kernels that a run may judge.",
+)
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Keep results here, as JSON.")
 @common_options
 def search(session: Session, /, *, candidates: int, minutes: float, out: Path | None, **flags: Any) -> int:
     """Run the search from the initial kernels of problems, and say what it finds.
 
-    With --kernels it begins with other kernels for them instead.
-    Each run has a home of its own, which is deleted after it: nothing is remembered from one to the next, but
-    that beam-reuse is offered what the beam learnt on other problems.
-    With --out, results are kept after each run, and what the file holds is not run again: interrupt it and
-    start it again as you like. All latencies are predicted.
+    With --kernels it begins with other kernels for them instead. Each run has a home of its own, which is
+    deleted after it: nothing passes from one run to the next, except that beam-reuse gets what the beam
+    learnt on other problems. With --out, results are kept after each run, and what the file holds is not run
+    again: interrupt it and start it again as you like. All latencies are predicted.
     """
     from agentctl.bench import lessons, results, runs, tables
 

@@ -24,7 +24,7 @@ INSTALL = {
 @click.argument("shell", type=click.Choice(tuple(INSTALL)))
 @common_options
 def completion(session: Session, shell: str) -> None:
-    """Write the script that has a shell complete verbs, options and runs.
+    """Print the script with which a shell completes verbs, options and runs.
 
     It goes into the shell's start-up file, for instance as `eval "$(agentctl completion bash)"`.
     """

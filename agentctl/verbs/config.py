@@ -34,7 +34,7 @@ def show(session: Session) -> None:
 def check(session: Session) -> None:
     """Report every unknown key, wrong value and unknown name at once, and what is wrong with prompts.
 
-    Where models are asked, also models and keys that are missing, and a run that may not spend.
+    If planners ask models: also report missing models, missing keys, and caps of 0.
     """
     effective, _ = read_all(
         lambda: load_config(session.home, os.environ, look_up=find_unknown_names),

@@ -26,7 +26,7 @@ MARKS = {GOOD: ("ok", "good"), BAD: ("bad", "bad")}
 def doctor(session: Session, target: str | None) -> int:
     """Check programs, home, disk, log, configuration, keys, jail, service and hosts.
 
-    Nothing is changed, and no key is ever shown. The status is 1 where something keeps runs from working.
+    Nothing is changed, and no key is ever shown. The status is 1 if something keeps runs from working.
     """
     with session.progress_bar("examining"):
         found = list(run_checks(session.home, os.environ, session.home_words, target=target))

@@ -57,7 +57,7 @@ def host(session: Session) -> None:
 @host.command("list", epilog=exits.epilog())
 @common_options
 def list_hosts(session: Session) -> None:
-    """List the hosts that are configured, and those of runs that go on, with how they stand."""
+    """List configured hosts and those of unfinished runs, each with its state."""
     named = [one.address for one in config_from_flags(session, {}).run.hosts]
     found = host_views(session.home, running=is_owned(session.home), configured=named)
     rows = [{**asdict(one), "configured": one.name in named} for one in found]
@@ -68,12 +68,12 @@ def list_hosts(session: Session) -> None:
 
 @host.command(epilog=exits.epilog())
 @click.argument("name", metavar="HOST")
-@click.option("--key", is_flag=True, help="Also take back what `host trust` wrote down.")
+@click.option("--key", is_flag=True, help="Also remove the key that `host trust` recorded.")
 @common_options
 def forget(session: Session, name: str, *, key: bool) -> None:
-    """Drop what is noted of how HOST stood: its counts, when it was heard of, and why it failed.
+    """Drop the notes on HOST's state: its counts, when it last answered, and why it failed.
 
-    Its key stays trusted without --key. A host that is in use is noted anew.
+    Its key stays trusted unless you give --key. If the host is in use, new notes are made.
     """
     from state import host_status
 
@@ -136,7 +136,7 @@ def check(session: Session, hosts: tuple[str, ...]) -> int:
 @click.argument("hosts", nargs=-1, metavar="[HOST...]")
 @common_options
 def setup(session: Session, hosts: tuple[str, ...]) -> int:
-    """Prepare hosts, and say what is there; again: change nothing.
+    """Prepare hosts, and say what is there; a second time changes nothing.
 
     `agentctl host plan` says what this would run. Without a device the host gets an interpreter for the
     simulator, which stands in for the device then.
@@ -213,7 +213,7 @@ def _format_survey(session: Session, found: HostSurvey, *, change: bool) -> list
 @click.argument("hosts", nargs=-1, metavar="[HOST...]")
 @common_options
 def plan(session: Session, hosts: tuple[str, ...]) -> None:
-    """Print every command that setting up and runs would run on hosts; no host is asked anything."""
+    """Print every command that setup and runs would run on hosts, without contacting any."""
     from remote.ssh.host_setup import plan_commands
 
     target = config_from_flags(session, {}).run.target
@@ -238,7 +238,7 @@ _PLANNED = {
 @click.option("--yes", "expected", metavar="FINGERPRINT", help="Trust it if its key has this fingerprint.")
 @common_options
 def trust(session: Session, name: str, expected: str | None) -> int:
-    """Show the key of HOST, and write it down as the right one if you say so.
+    """Show the key of HOST, and trust it if you say so.
 
     Compare the fingerprint with one from a source that you trust, such as the console of the instance
     (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` there).

@@ -154,9 +154,9 @@ def _format_status(state: RunState) -> str:
 def replay(session: Session, place: str, to: int | None) -> None:
     """Fold a run anew from its first event and show how it stood then; `show RUN@SEQ --state` has it all.
 
-    No snapshot and no list is used. Every row must continue the one before by hash, and after every row
-    that recorded the state's hash, the state must have it; the first that does not is named, and the status
-    is 4.
+    It uses no snapshots and no lists. Each row must continue the one before it by hash. If a row recorded the
+    hash of the state after it, the state must have that hash. The first row that fails is named, and the
+    status is 4.
     """
     run, run_seq = parse_place(place)
     if run_seq is not None and to is not None:

@@ -22,13 +22,13 @@ PATH_TYPE = click.Path(path_type=Path)
 COMPACTION_SECONDS = 3600.0
 """How long an owner may take to compact its log: it proves all of it."""
 
-replace_option = click.option("--replace", is_flag=True, help="Take the place of a file that is there.")
+replace_option = click.option("--replace", is_flag=True, help="Replace an existing file.")
 
 
 @click.command(epilog=exits.epilog())
 @common_options
 def init(session: Session) -> None:
-    """Make an empty home, for a service to use; a home that is there stays as it is."""
+    """Make an empty home, for a service to use; an existing home stays as it is."""
     from state.log import EventLog
 
     with EventLog.open(session.home) as log:
@@ -42,11 +42,11 @@ def init(session: Session) -> None:
     "--deep/--quick",
     default=True,
     show_default=True,
-    help="All: folds, read models, snapshots, blobs too; or the hash chains and HEAD only.",
+    help="Check everything, also states, lists, snapshots and blobs; or only hash chains and HEAD.",
 )
 @common_options
 def verify(session: Session, deep: bool) -> int:
-    """Re-derive the log's chains, folds and read models; status 4 names the first bad row."""
+    """Check the log: derive its hash chains, states and lists again. If a row is bad, name it; status 4."""
     from remote.references import list_damaged_references
     from state import verify as proof
 
@@ -80,7 +80,7 @@ def verify(session: Session, deep: bool) -> int:
 @replace_option
 @common_options
 def backup(session: Session, file: Path, replace: bool) -> None:
-    """Write the whole log to FILE, checked, while its owner runs or not."""
+    """Copy the whole log to FILE and check the copy, whether its owner runs or not."""
     from state.backup import backup_log as make
 
     with session.progress_bar("copied") as bar:

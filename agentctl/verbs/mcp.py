@@ -16,7 +16,9 @@ from state.home import require_directory
 @click.command(epilog=exits.epilog())
 @click.option("--http", is_flag=True, help="Serve streamable HTTP on loopback instead of stdio.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="With --http; 0: any.  [default: 8378, or any free]"
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="With --http; 0 takes a free one.  [default: 8378, or a free one]",
 )
 @click.option("--agentd", "starts_agentd", is_flag=True, help="Start an agentd where a command needs one.")
 @click.option("--slot", type=click.Path(path_type=Path), help="Serve one plan of a run; agentd sets this.")

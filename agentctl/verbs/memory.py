@@ -35,7 +35,7 @@ def memory(session: Session) -> None:
 
 
 @memory.command("list", epilog=exits.epilog())
-@click.option("--from", "origin", metavar="RUN|FILE", help="Those of one run or file alone.")
+@click.option("--from", "origin", metavar="RUN|FILE", help="Only those of one run or file.")
 @common_options
 def list_experiences(session: Session, origin: str | None) -> None:
     """List the experiences, those of runs in the order in which they were learnt, then those of files."""
@@ -88,10 +88,8 @@ def export_experiences(session: Session, experiences: Sequence[str], output: Pat
 
 @memory.command("import", epilog=exits.epilog())
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--target", default="", help="For which target they are, where they do not say: any by default."
-)
-@click.option("--name", help="What they are marked with; the file's name by default.")
+@click.option("--target", default="", help="The target of entries that name none; default: any.")
+@click.option("--name", help="The name to mark them with; default: the file's.")
 @common_options
 def import_experiences(session: Session, file: Path, target: str, name: str | None) -> None:
     """Take in the experiences of FILE: a list of objects with slow, fast and summary.
@@ -113,8 +111,8 @@ def import_experiences(session: Session, file: Path, target: str, name: str | No
 
 @memory.command(epilog=exits.epilog())
 @click.argument("experiences", nargs=-1)
-@click.option("--from", "origin", metavar="RUN|FILE", help="All that one run or file told.")
-@click.option("--all", "everything", is_flag=True, help="All that there are.")
+@click.option("--from", "origin", metavar="RUN|FILE", help="All experiences of one run or file.")
+@click.option("--all", "everything", is_flag=True, help="All experiences.")
 @common_options
 def forget(session: Session, experiences: Sequence[str], origin: str | None, everything: bool) -> None:
     """Tell no later run these EXPERIENCES. What runs were told before stays in their logs."""

@@ -23,8 +23,12 @@ def plugin(session: Session) -> None:
 @click.option("--codex", is_flag=True, help="For Codex.")
 @click.option("--kiro", is_flag=True, help="For Kiro.")
 @click.option("--cursor", is_flag=True, help="For Cursor.")
-@click.option("--project", type=click.Path(path_type=Path), help="For this project alone; else for you.")
-@click.option("--remove", is_flag=True, help="Take it out.")
+@click.option(
+    "--project",
+    type=click.Path(path_type=Path),
+    help="Only for this project; default: for you, in every project.",
+)
+@click.option("--remove", is_flag=True, help="Remove it.")
 @click.option("--show", is_flag=True, help="Only show what would be written.")
 @common_options
 def install(session: Session, project: Path | None, *, remove: bool, show: bool, **chosen: bool) -> None:

@@ -202,7 +202,7 @@ def _format_kernel_shape(item: InputSpec) -> str:
 @click.option(
     "--reference",
     type=click.Path(path_type=Path),
-    help="A file with `reference` and INPUT_SPECS: the problem is its own, the kernel its translation.",
+    help="A file with `reference` and INPUT_SPECS, which the kernel is translated from.",
 )
 @from_torch_option()
 @common_options

@@ -62,7 +62,7 @@ def prompts(
     A file of the same path in <home>/prompts/ replaces one of the program's own. Edits are picked up by
     whoever owns the home, and count from each run's next round on.
 
-    With --run, list how long the prompts of a run are that is queued or in the log, or --show one of them.
+    With --run, list the lengths of a run's prompts, or --show one; the run may also still be queued.
     """
     if run is not None:
         if version is not None or copied is not None:

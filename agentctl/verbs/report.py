@@ -59,8 +59,8 @@ FORMS: dict[str, Callable[[ReportDocument], str]] = {
 def report(session: Session, run: str, output: Path | None) -> None:
     """Write a report of RUN as one file: what it found, how, at what cost, and how to repeat it.
 
-    As HTML it is one file that asks nothing of a network. It holds the best kernel's source and what models
-    wrote, no prompts, and neither keys nor hosts. A run that goes on can be reported on, too.
+    The HTML file loads nothing from a network. It holds the best kernel's source and what models
+    wrote, no prompts, and neither keys nor hosts. You can also report on a run that has not ended.
     """
     from agentctl.reports.document import gather_report
 

@@ -41,7 +41,7 @@ output_option = click.option(
 )
 
 keys_option = click.option(
-    "--wait-for-keys", is_flag=True, help="Stay when an endpoint refuses the key, until the run is resumed."
+    "--wait-for-keys", is_flag=True, help="If an endpoint refuses the key, wait until the run is resumed."
 )
 
 LOG_FILE = "agentctl.log"

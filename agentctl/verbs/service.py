@@ -34,7 +34,7 @@ from state.log import EventLog
 LINGER = Path("/var/lib/systemd/linger")
 
 _HELP = {
-    ServiceScope.USER: "Your own service (the default, but for root).",
+    ServiceScope.USER: "Your own service (the default, unless you are root).",
     ServiceScope.SYSTEM: "A service of the whole system, with a user of its own (the default for root).",
 }
 
@@ -89,7 +89,7 @@ def install(
     no_start: bool,
     dry_run: bool,
 ) -> None:
-    """Write the unit, have systemd check it, enable and start it; again: replace and restart it."""
+    """Write the unit, have systemd check it, enable and start it; a second time replaces it."""
     if _create_manager(scope).scope is ServiceScope.USER:
         session.become_home_user()
     unit, manager = _create_unit(session, scope, credentials)
@@ -152,7 +152,7 @@ def uninstall(session: Session, scope: str | None) -> int:
 @_scope_options
 @root_options
 def status(session: Session, scope: str | None) -> int:
-    """Show how the service is doing; status 3 unless it is active, also where no systemd answers."""
+    """Show how the service is doing; status 3 if it is not active or systemd does not answer."""
     manager = _create_manager(scope)
     try:
         found = manager.properties()
@@ -173,7 +173,7 @@ def status(session: Session, scope: str | None) -> int:
 @credential_option
 @root_options
 def show(session: Session, scope: str | None, credentials: dict[str, Path]) -> None:
-    """Write the unit that `install` would install to stdout."""
+    """Print the unit that `install` would write."""
     unit, manager = _create_unit(session, scope, credentials)
     text = unit.render_text()
     session.emit({"unit": str(manager.unit_path), "text": text}, text.rstrip("\n"))

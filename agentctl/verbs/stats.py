@@ -75,13 +75,13 @@ def _parse_thresholds(_: click.Context, __: click.Parameter, value: str) -> tupl
 def stats(session: Session, runs: tuple[str, ...], fast_at: tuple[float, ...]) -> None:
     """Show how often kernels were right, how much faster they were, and what that cost.
 
-    Of all runs, or of those named; what a fork has from its parent counts once in the sum.
+    Without RUN, of all runs. What a fork took over from its parent counts once in the sum.
 
-    Fast@p is the share of attempts that came to a correct kernel more than p times as fast as the one that
-    the run started from: what AccelOpt counts, as a share of all attempts like KernelBench's fast_p. An
-    improvement is a kernel that was kept and beats its parent beyond noise; its cost is all that was spent
-    over the number of improvements. A cost is unknown, and not 0, where a price is. Of the time, a
-    moment at which several things went on is shared among them, so that the parts add up.
+    Fast@p is the share of attempts that led to a correct kernel more than p times as fast as the one that the
+    run started from. AccelOpt counts the same kernels; KernelBench's fast_p is such a share. An improvement
+    is a kernel that was kept and beats its parent beyond noise; its cost is all that was spent, divided by
+    the number of improvements. If a price is unknown, so is the cost; it is not 0. If several things went on
+    at one moment, its time is divided among them, so that the parts add up.
     """
     with LogReader.open(session.home) as reader:
         reader.check_end()

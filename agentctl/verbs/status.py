@@ -44,9 +44,9 @@ MAX_NAMED = 3
 def status(session: Session, run: str | None, *, all_: bool, watch: bool) -> None:
     """Show who owns the home and how its runs stand, newest first; works with the daemon down.
 
-    A run is queued, running, paused, cancelled or completed. One that would be running is called
-    interrupted while nobody owns the home; `agentctl resume` carries on with it. Of runs that have not ended,
-    and of one alone, more is told: the best kernel, what is spent, how fast it is, what is in flight.
+    A run is queued, running, paused, cancelled or completed. One that would be running is called interrupted
+    while nobody owns the home; `agentctl resume` carries on with it. For runs that have not ended, and for
+    RUN, it also shows the best kernel, what is spent, how fast the run goes, and what is in flight.
     """
     if watch:
         watch_status(session, run, lambda: home_view(session, run, all_=all_), format_overview)

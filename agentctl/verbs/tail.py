@@ -111,7 +111,7 @@ def _parse_pattern(_: click.Context, __: click.Parameter, value: str | None) -> 
     "-n",
     "--lines",
     type=click.IntRange(min=0),
-    help="How many of the last events; with --after or --since, of the first.  "
+    help="How many: the last events, or with --after or --since the first ones.  "
     f"[default: {DEFAULT_LINES}; then all]",
 )
 @click.option(
@@ -129,7 +129,7 @@ def _parse_pattern(_: click.Context, __: click.Parameter, value: str | None) -> 
     "--grep",
     metavar="REGEX",
     callback=_parse_pattern,
-    help="Lines that match only, whatever the case of letters; of them -n counts the last ones.",
+    help="Only lines that match, in upper or lower case; -n takes the last of these.",
 )
 @common_options
 def tail(
@@ -142,7 +142,7 @@ def tail(
     grep: re.Pattern[str] | None,
     **chosen: Any,
 ) -> None:
-    """Show the end of the log, or all of it from a place on; one line an event."""
+    """Show the last events of the log, or all from a given point on, one per line."""
     out = _EventPrinter(session, grep)
     with _open_log(session, follow=follow) as reader:
         wanted = EventFilter(

@@ -39,7 +39,7 @@ def target(session: Session) -> None:
 @click.option(
     "--model", help="ENDPOINT/MODEL to ask; default: the first of run.llm.models, if a planner asks."
 )
-@click.option("--no-model", is_flag=True, help="Take only what the form of the documents shows.")
+@click.option("--no-model", is_flag=True, help="Ask no model: take only tables, prototypes, code and rules.")
 @click.option("--update", is_flag=True, help="Build an existing folder again; what was edited is kept.")
 @common_options
 def build(
@@ -54,9 +54,8 @@ def build(
 ) -> int:
     """Make the folder NAME of a target from documents.
 
-    A model distils architecture, interface, rules, examples and techniques, each with its source; without
-    one, only tables, prototypes, code and sentences that say what must be are taken. Edit the files as you
-    like.
+    A model distils architecture, interface, rules, examples and techniques, each with its source; without a
+    model, only tables, prototypes, code and sentences with "must" are taken. Edit the files as you like.
     """
     folder = into / name
     _require_place(folder, name, update=update)

@@ -67,7 +67,7 @@ class MemoryBlobs:
 def try_kernel(session: Session, kernel: Path | None, host: str | None, **flags: Any) -> int:
     """Judge one KERNEL, or the problem's own, as a run would, without a run; status 0 if correct, else 1.
 
-    HOST is used as `run.hosts` has it, if it does.
+    If `run.hosts` describes HOST, its entry there is used.
     """
     import remote
 

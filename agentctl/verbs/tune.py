@@ -48,7 +48,7 @@ TARGET_KEY, STARTS_KEY = "run.search.target_ms", "run.starts"
 @click.command(epilog=exits.epilog())
 @click.argument("workload", required=False, type=click.Path(path_type=Path))
 @search_options
-@click.option("--sim", is_flag=True, help="On the simulator, although the workload names hosts.")
+@click.option("--sim", is_flag=True, help="Use the simulator, even if the workload names hosts.")
 @click.option("--into", type=click.Path(path_type=Path), help="Write the files here, not under CACHE_ROOT.")
 @click.option("--export", "again", metavar="RUN", help="Only write the files of RUN anew, from the log.")
 @output_option

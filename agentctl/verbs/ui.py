@@ -21,16 +21,18 @@ _OPEN_WARNING = (
 
 @click.command(epilog=exits.epilog())
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), help="0: any.  [default: 8377, or any that is free]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="0 takes a free one.  [default: 8377, or a free one]"
+)
 @click.option("--name", "names", multiple=True, help="Another name by which browsers reach this host.")
 @click.option("--control", is_flag=True, help="Let the page steer runs; else it only looks.")
 @common_options
 def ui(session: Session, host: str, port: int | None, names: tuple[str, ...], *, control: bool) -> None:
     """Serve a live page of the home's runs; open the address it prints in a browser.
 
-    It is for this machine alone unless --host says otherwise, and for who has the token in its address. With
-    --control it can pause, resume, cancel, approve, set, fork and propose, which goes through the inbox as
-    from the command line. Ctrl-C ends it; the runs do not notice.
+    It answers only this machine, unless --host says otherwise, and only requests with the token in its
+    address. With --control it can pause, resume, cancel, approve, set, fork and propose, through the inbox as
+    the command line does. Ctrl-C ends the page and no run.
     """
     from agentctl.page.server import (
         PageApp,

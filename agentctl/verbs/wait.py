@@ -132,9 +132,9 @@ def _parse_timeout(_: click.Context, __: click.Parameter, value: str | None) -> 
 )
 @common_options
 def wait(session: Session, run: str | None, wanted: WaitCondition, timeout: float | None) -> int:
-    """Wait until a condition holds of RUN (left out: of the newest that has not ended).
+    """Wait until a condition holds for RUN (default: the newest that has not ended).
 
-    The status is 1 where the run ends before it holds, and 5 where the time is up.
+    The status is 1 if the run ends before the condition holds, and 5 if the time is up.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     told = False

@@ -78,9 +78,9 @@ def add_input_options(sub: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SHAPE|NUMBER",
-        help="an argument: an array as SHAPE:DTYPE (128x512:bfloat16, 2048:float32 for a vector; "
-        "float32 without a type where there is an x), a number, True, False or None; once for each, in "
-        "order. Goes before the reference's get_inputs()",
+        help="one argument of the kernel; repeat it, in order. An array is SHAPE:DTYPE, such as "
+        "128x512:bfloat16, or 2048:float32 for a vector; 128x512 alone is float32. Else a number, True, "
+        "False or None. Takes precedence over the reference's get_inputs()",
     )
     sub.add_argument(
         "--reference",
@@ -96,7 +96,7 @@ def add_input_options(sub: argparse.ArgumentParser) -> None:
         type=parse_non_negative,
         metavar="SECONDS",
         default=None,
-        help=f"give up after so long ({DEADLINE_S:g} without it, no end with --eager); 0: never",
+        help=f"give up after so long (default: {DEADLINE_S:g}, with --eager never); 0: never",
     )
 
 

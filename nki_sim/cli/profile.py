@@ -62,7 +62,7 @@ def _add_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--what-if",
         action="store_true",
-        help=f"say what an engine without cost would save also of kernels over {MAX_WHAT_IFS} instructions",
+        help=f"make what-ifs of kernels over {MAX_WHAT_IFS} instructions too",
     )
     sub.add_argument(
         "--work",

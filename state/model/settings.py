@@ -19,7 +19,7 @@ class SearchConfig(FrozenModel):
     """The search's numbers; names and defaults as in AccelOpt's paper, sized for the built-in proposer."""
 
     strategy: StrategyName = Field(
-        default="beam", description="how the search goes; all but beam are there to be compared with"
+        default="beam", description="how the search goes; the others are there to compare beam with"
     )
     beam: int = Field(
         default=4, ge=1, le=64, description="B: candidates kept between rounds; 6 where models plan"
@@ -30,26 +30,36 @@ class SearchConfig(FrozenModel):
     implementations: int = Field(
         default=1, ge=1, le=16, description="K: implementations per plan; 2 where models plan"
     )
-    rounds: int = Field(default=4, ge=1, le=10_000, description="T: rounds at most; 16 where models plan")
-    explorers: int = Field(default=1, ge=0, le=64, description="X: beam slots for explorer lineages")
+    rounds: int = Field(default=4, ge=1, le=10_000, description="rounds at most (T); 16 where models plan")
+    explorers: int = Field(default=1, ge=0, le=64, description="beam slots for explorers (X)")
     explorer_slack_ratio: float = Field(
-        default=1.5, ge=1, le=10, description="how much slower than its checkpoint an explorer may be"
+        default=1.5,
+        ge=1,
+        le=10,
+        description="how many times slower than the fastest of its ancestors an explorer may be",
     )
-    explorer_depth: int = Field(default=3, ge=1, le=100, description="D: rounds without gain before a revert")
+    explorer_depth: int = Field(
+        default=3, ge=1, le=100, description="rounds without gain after which an explorer is given up (D)"
+    )
     confidence_percent: float = Field(
         default=55.0,
         ge=0,
         le=100,
         description="how sure a predicted gain must be, by draws and by measured pairs",
     )
-    repairs: int = Field(default=2, ge=0, le=10, description="F: repair rounds for a failed kernel")
-    top_k: int = Field(default=8, ge=0, le=256, description="TopK: pairs summarised per round")
-    experiences: int = Field(default=16, ge=0, le=1024, description="ExpN: length of the optimisation memory")
+    repairs: int = Field(default=2, ge=0, le=10, description="repairs of a refused kernel at most (F)")
+    top_k: int = Field(
+        default=8,
+        ge=0,
+        le=256,
+        description="pairs of a slow and a fast kernel that are summarised per round (TopK)",
+    )
+    experiences: int = Field(default=16, ge=0, le=1024, description="experiences that a run keeps (ExpN)")
     t_pos: float = Field(
-        default=1.04, gt=1, le=10, description="speed-up from which a pair is a positive one"
+        default=1.04, gt=1, le=10, description="speed-up from which a pair is a positive experience"
     )
     t_neg: float = Field(
-        default=1.15, gt=1, le=10, description="slow-down from which a pair is a negative one"
+        default=1.15, gt=1, le=10, description="slow-down from which a pair is a negative experience"
     )
     lookahead_predictions: int = Field(
         default=320,
@@ -80,9 +90,13 @@ class SearchConfig(FrozenModel):
     round_seconds: float | None = Field(
         default=None, gt=0, le=604_800, description="close a round after so long; what is late competes next"
     )
-    history: int = Field(default=256, ge=1, le=4096, description="H: attempts kept for later proposals")
-    reflections: int = Field(default=64, ge=0, le=1024, description="reflexion notes kept")
-    plateau_rounds: int = Field(default=3, ge=1, le=1000, description="P: rounds without gain that end a run")
+    history: int = Field(default=256, ge=1, le=4096, description="attempts that later proposals can see (H)")
+    reflections: int = Field(
+        default=64, ge=0, le=1024, description="lessons of the reflector that a run keeps"
+    )
+    plateau_rounds: int = Field(
+        default=3, ge=1, le=1000, description="rounds without gain after which a run ends (P)"
+    )
     within_percent: float = Field(
         default=2.0, ge=0, le=100, description="stop within this distance of the model bound"
     )
@@ -164,7 +178,7 @@ class LlmConfig(FrozenModel):
         default=(), description="models that summarise and reflect; none: the one that planned"
     )
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
-        default=None, description="how long models that can be told so may think"
+        default=None, description="how long models may think, where they have such a setting"
     )
     form: RoleForm = Field(
         default="question",
@@ -252,7 +266,8 @@ class RunConfig(FrozenModel):
         default=(), description="only hosts that have all of these tags are used"
     )
     prefilter: Literal["sim"] | None = Field(
-        default=None, description="who looks at kernels first: only its best half goes to hosts"
+        default=None,
+        description="who predicts kernels first: only the half that it finds faster goes to hosts",
     )
     calibration: str = Field(
         default="",

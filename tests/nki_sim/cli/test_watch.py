@@ -98,7 +98,8 @@ def test_help_says_what_the_deadline_is(verb: str, capsys: Any) -> None:
     with pytest.raises(SystemExit) as caught:
         main([verb, "--help"])
     assert caught.value.code == 0
-    assert "give up after so long (600 without it" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "give up after so long (default: 600, with --eager never" in text
 
 
 @pytest.mark.parametrize("verb", ["ops", "rules", "--help"])
