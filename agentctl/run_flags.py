@@ -125,7 +125,7 @@ def parse_assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]
         if not mark:
             raise click.UsageError(f"{said}{setting}: expected KEY=VALUE")
         if key in given:
-            raise click.UsageError(f"{said}{setting}: {key} was given a value before; which is meant?")
+            raise click.UsageError(f"{said}{setting}: {key} has a value already; give it once")
         given[key] = _parse_value(text)
     return given
 

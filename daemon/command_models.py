@@ -224,7 +224,7 @@ def read_verb(data: bytes) -> str:
         BadFile: it is not a JSON object with a `verb`.
     """
     if has_too_much_structure(data, MAX_STRUCTURE_BYTES):
-        raise BadFile(f"more than {MAX_STRUCTURE_BYTES >> 20} MiB beside kernels and files")
+        raise BadFile(f"more than {MAX_STRUCTURE_BYTES >> 20} MiB, kernels and files not counted")
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:

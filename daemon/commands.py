@@ -472,7 +472,7 @@ def _approve_run(run: str, state: RunState, command: Approve) -> CommandOutcome:
     points = state.needs_approval
     if not points:
         raise CommandRefused(
-            f"approve: run {run} waits for nobody's approval",
+            f"approve: run {run} does not wait for approval",
             code="illegal_state",
             hint=f"agentctl resume {run}",
         )

@@ -71,7 +71,7 @@ def _fork_settings(command: Fork) -> dict[str, object]:
     if command.files is not None:
         return {**command.settings, "run.problem": seeds.build_problem(command.files).name}
     if command.settings.keys() & {"run.problem", "problem"}:
-        raise CommandRefused("fork: another problem comes with its files", code="bad_command")
+        raise CommandRefused("fork: to change the problem, send its files", code="bad_command")
     return dict(command.settings)
 
 

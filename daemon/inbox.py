@@ -125,7 +125,7 @@ def _read_command_file(path: Path) -> bytes:
     except FileNotFoundError:
         if not path.is_symlink():
             raise
-        raise BadFile("a link to what is not there") from None
+        raise BadFile("a link that leads nowhere") from None
     except OSError as error:
         raise BadFile(f"cannot be read: {error.strerror}") from error
 

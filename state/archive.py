@@ -284,7 +284,7 @@ def _parse_archived_row(line: str, manifest: ArchiveManifest) -> EventRow:
         values[name] = None if values[name] is None else bytes.fromhex(values[name])
     row = parse_row(EventRow(**values, payload=payload))
     if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in row):
-        raise ValueError("a number in it is none that a log can hold")
+        raise ValueError("it has a number that a log cannot hold")
     if all(row.stream != part.stream for part in manifest.parts):
         raise ValueError(f"{row.stream} is not in the first line")
     return row

@@ -161,7 +161,9 @@ class _ArchiveImport:
     def _hash_at(self, stream: str, run_seq: int) -> str:
         link = queries.link_at(self._connection, stream, run_seq)
         if link is None:
-            raise BadArchive(self._archive.path, f"{stream}@{run_seq} is continued, and is not in it")
+            raise BadArchive(
+                self._archive.path, f"{stream}@{run_seq} is missing from it, though an event continues it"
+            )
         return link[1].hex()
 
     def _check_state(self, row: EventRow, item: RecordedEvent) -> None:

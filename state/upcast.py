@@ -120,7 +120,7 @@ def upcast_payload(
     current = EVENT_TYPES[type_].version
     body = json.loads(payload)
     if not isinstance(body, dict) or version < 1:
-        raise ValueError(f"version {version} of it is nothing that was ever written")
+        raise ValueError(f"its version {version} was never written")
     for step in range(version, current):
         if (upcaster := upcasters.get((type_, step))) is not None:
             body = upcaster(body)

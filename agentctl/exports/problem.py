@@ -29,7 +29,7 @@ def export_problem(
     if kernel is not None:
         check_output(home, kernel, replace=True)
         if kernel.exists() and kernel.read_bytes() != start and not force:
-            raise BadTarget(f"{kernel} is another file; name one elsewhere, or replace it with --force")
+            raise BadTarget(f"{kernel} holds something else; name another file, or replace it with --force")
     if folder is not None:
         write_folder(home, folder, files, force=force)
     if kernel is not None:

@@ -73,7 +73,7 @@ def parse_form(content: Any) -> Command:
         raise NotOnPage(f"the page has no {verb[:40]!r}; it has: {', '.join(FORM_FIELDS)}")
     odd = sorted(content.keys() - FORM_FIELDS[verb] - {"verb", "run"})
     if odd:
-        raise NotOnPage(f"{verb}: the page does not send {', '.join(odd)[:80]}")
+        raise NotOnPage(f"{verb} has no field {', '.join(odd)[:80]}")
     if "settings" in content:
         content = {**content, "settings": _parse_settings(content["settings"])}
     return parse_command(json.dumps({**content, "origin": "page"}).encode())

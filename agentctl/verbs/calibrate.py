@@ -76,7 +76,9 @@ def calibrate(session: Session, host: str | None, name: str | None, kernels: int
 def _measure_machine(session: Session, target: str) -> int:
     part = load_target(target).parts.machine_rates
     if part is None:
-        raise click.UsageError(f"--host names the host whose device is timed: {target} is not this machine")
+        raise click.UsageError(
+            f"name the host whose device is timed: --host HOST; {target} is not this machine"
+        )
     rates: dict[str, float | str] = asyncio.run(import_part(part)())
     lines = [
         f"{one:34} {told:.4g}" if isinstance(told, float) else f"{one:34} {told}"

@@ -104,7 +104,7 @@ def _distrust_key(session: Session, name: str) -> tuple[str, ...]:
     if was:
         return known
     own = f"; your own known_hosts has {', '.join(known)}" if known else ""
-    raise DaemonError(f"{name}: `host trust` wrote down no key of it{own}", code="unknown_host")
+    raise DaemonError(f"{name}: `host trust` has recorded no key for it{own}", code="unknown_host")
 
 
 _COLUMNS = "{:28} {:12} {:>5} {:>6} {:>5}  {:20} {}"
@@ -267,7 +267,9 @@ def _confirm_key(address: str, shown: ShownKey) -> None:
     if shown.known:
         click.echo(f"that is NOT the one that is known: {', '.join(shown.known)}", err=True)
     if not sys.stdin.isatty():
-        raise click.UsageError(f"nobody can be asked here; give --yes {shown.fingerprint.split()[-1]}")
+        raise click.UsageError(
+            f"there is no terminal to ask you on; give --yes {shown.fingerprint.split()[-1]}"
+        )
     click.confirm("trust it?", abort=True, err=True)
 
 

@@ -66,7 +66,7 @@ def prompts(
     """
     if run is not None:
         if version is not None or copied is not None:
-            raise click.UsageError("--run goes with --show alone")
+            raise click.UsageError("--run can be combined only with --show")
         _show_run_prompts(session, run, shown)
         return
     if copied is not None:

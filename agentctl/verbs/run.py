@@ -114,7 +114,7 @@ def resume(
         sent = send_command(session.home, wanted.command)
         return follow_to_end(session, run_id(sent.id, wanted.problem), sent, config, output)
     if settings:
-        raise click.UsageError("--set goes with RUN@SEQ; for a run as it is there is `agentctl set`")
+        raise click.UsageError("--set needs RUN@SEQ; `agentctl set` changes the run itself")
     waiting = _find_queued_run(session.home, run)
     if waiting is not None:
         return follow_to_end(session, *waiting, config_from_flags(session, {}).daemon, output)

@@ -99,7 +99,7 @@ def install(
         session.emit(preview, f"# would be written to {manager.unit_path}\n{text}")
         return
     if faults := manager.find_unit_faults(text):
-        raise BadUnit("\n".join(faults), hint="systemd-analyze verify says so")
+        raise BadUnit("\n".join(faults), hint="these are findings of `systemd-analyze verify`")
     load_config(unit.state_directory, {})  # a faulty configuration would keep the service from starting
     if unit.scope is ServiceScope.SYSTEM:
         if closed := unreadable_folders():

@@ -60,7 +60,7 @@ def parse_moment(text: str, now: datetime) -> datetime:
         try:
             return now - parse_age(found)
         except OverflowError as error:
-            raise ValueError("before the first moment that a date can say") from error
+            raise ValueError("it is before the earliest possible date") from error
     said = datetime.fromisoformat(text)
     return said if said.tzinfo else said.replace(tzinfo=UTC)
 

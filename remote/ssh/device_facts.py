@@ -81,4 +81,4 @@ def parse_device_facts(answer: Any, address: str) -> DeviceFacts:
         return DeviceFacts.model_validate(answer if isinstance(answer, Mapping) else {})
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise HostProtocolError(f"{address}: its probe answers with a {where!r} that is none") from error
+        raise HostProtocolError(f"{address}: its probe gave an invalid {where!r}") from error

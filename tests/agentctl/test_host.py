@@ -93,7 +93,7 @@ def test_a_key_that_was_trusted_is_taken_back_where_there_is_one(ctl, trusted, h
     again = ctl("host", "forget", trusted, "--key")
     assert (again.status, again.err) == (
         exits.NOT_THERE,
-        f"agentctl: {trusted}: `host trust` wrote down no key of it\n",
+        f"agentctl: {trusted}: `host trust` has recorded no key for it\n",
     )
     (home / "known_hosts").write_text(line)
     (tmp_path / ".ssh" / "known_hosts").write_text(line)

@@ -219,7 +219,7 @@ def test_prompts_of_a_run_are_refused_in_a_line(ctl, home):
     for words, said in (
         (("--run", "none-1"), "none-1"),
         (("--run", run, "--show", "planer"), "asks no role 'planer'; its roles are planner, executor"),
-        (("--run", run, "--copy", "planner/ask.md"), "--run goes with --show alone"),
+        (("--run", run, "--copy", "planner/ask.md"), "--run can be combined only with --show"),
     ):
         called = ctl("prompts", *words)
         assert called.status != exits.OK

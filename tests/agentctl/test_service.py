@@ -51,7 +51,9 @@ def test_a_unit_that_systemd_has_something_against_is_not_installed(ctl, bare):
     systemd(bare, systemd_analyze=f"echo '{UNIT_NAME}:3: Unknown key' >&2; echo 'other.service: odd' >&2")
     done = ctl("service", "install", "--user")
     assert done.status == exits.USAGE
-    assert done.err == f"agentctl: {UNIT_NAME}:3: Unknown key (systemd-analyze verify says so)\n"
+    assert (
+        done.err == f"agentctl: {UNIT_NAME}:3: Unknown key (these are findings of `systemd-analyze verify`)\n"
+    )
     assert not (bare / "config").exists()
 
 
