@@ -453,9 +453,10 @@ def _restrict(
             first, last = max(0, first), min(atom.size, first + count)
             return _cut(index, atom, step, kept=range(first, last), start=start)
         raise StoredNeededError(number)
-    if step != 1:
+    if step < 1:
         raise StoredNeededError(number)
-    first, last = max(0, start - index.offset), min(atom.size, start + size - index.offset)
+    first = max(0, -((index.offset - start) // step))
+    last = min(atom.size, (start + size - 1 - index.offset) // step + 1)
     return _cut(index, atom, step, kept=range(first, last), start=start)
 
 

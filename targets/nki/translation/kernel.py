@@ -11,7 +11,7 @@ from math import prod
 
 from remote.judge.identity.expression import ArrayExpression, Shape, strides_of
 from targets.base import UntranslatableError
-from targets.nki.translation import combine, elementwise, loads, moments, products
+from targets.nki.translation import combine, convolution, elementwise, loads, moments, packed_tiles, products
 from targets.nki.translation.access import Atom, AxisIndex, SplitNeededError, join_axes, make_access
 from targets.nki.translation.activations import ActivationFinder
 from targets.nki.translation.delay import delay_last
@@ -36,6 +36,7 @@ from targets.nki.translation.totals import find_row_results
 from targets.nki.translation.transposes import make_transposed
 from targets.nki.translation.values import (
     Assembled,
+    BandedWeights,
     Binary,
     Buffer,
     Contract,
@@ -47,7 +48,9 @@ from targets.nki.translation.values import (
     Reduce,
     Scan,
     Select,
+    StackedRows,
     Table,
+    TilePart,
     Unary,
     Value,
 )
@@ -67,6 +70,7 @@ RESERVED = frozenset({"nki", "nisa", "nl", "np", "min", "float", "read_table", "
 
 _MAKERS: Mapping[type[Value], Maker] = {
     Assembled: combine.make_assembled,
+    BandedWeights: packed_tiles.make_banded_weights,
     Binary: elementwise.make_binary,
     Contract: products.make_contraction,
     Load: loads.make_load,
@@ -77,7 +81,9 @@ _MAKERS: Mapping[type[Value], Maker] = {
     Reduce: combine.make_reduction,
     Scan: combine.make_scan,
     Select: elementwise.make_select,
+    StackedRows: packed_tiles.make_stacked_rows,
     Table: elementwise.make_table,
+    TilePart: packed_tiles.make_part,
     Unary: elementwise.make_unary,
 }
 
@@ -123,6 +129,12 @@ def _paired_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], pair: tuple
     """Two loops on the partitions."""
     paired, loops, both = pair_rows(stores, atoms, pair)
     return _Layout(paired, both, loops)
+
+
+def _packed_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], packing: convolution.Packing) -> _Layout:
+    """A convolution in fewer products."""
+    packed, loops, row = convolution.pack_rows(stores, atoms, packing)
+    return _Layout(packed, row, loops)
 
 
 def _inside_layout(
@@ -396,8 +408,12 @@ class KernelWriter:
             f"{pair[0].name} and {pair[1].name}": partial(_paired_layout, stores, atoms, pair)
             for pair in row_pairs(stores, atoms)
         }
+        packed: dict[str | None, Callable[[], _Layout]] = {
+            packing.name: partial(_packed_layout, stores, atoms, packing)
+            for packing in convolution.find_packings(stores)
+        }
         first, *others = alone
-        likely = {**paired, **grouped, first: alone[first], **batched}
+        likely = {**packed, **paired, **grouped, first: alone[first], **batched}
         return likely | {name: alone[name] for name in others}
 
     def _write_layout(self, layout: _Layout) -> list[str]:
@@ -405,7 +421,7 @@ class KernelWriter:
         measured = use_moments(stores)
         self.choices.has_variance |= measured is not None
         stores = measured if measured is not None and self.layout.has_moments else stores
-        if row is not None and not all(row in store.access.atoms for store in stores):
+        if row is not None and not all(row in store.atoms for store in stores):
             raise UntranslatableError("results that do not share the loop on the partitions")
         values = [store.value for store in stores]
         items = {item for value in values for item in value.walk()}

@@ -116,7 +116,7 @@ def write_load(
     """
     if context.nest.chunks(tile.partition) == 1:
         with context.rows(lines, tile.partition) as rows:
-            _write_transfer(context, load, tile, lines=lines, part=part, rows=rows)
+            write_transfer(context, load, tile, lines=lines, part=part, rows=rows)
         return
     assert tile.partition is not None
     full, rest = divmod(tile.partition.size, PARTITIONS)
@@ -124,15 +124,13 @@ def write_load(
     step = PARTITIONS * load.access.stride(tile.partition)
     whole = replace(load, access=make_access(load.access.offset, [*load.access.terms, (chunk, step)]))
     chunks = Rows(PARTITIONS, f"0:{full}", "0")
-    _write_transfer(
-        context, whole, tile, lines=lines, part=part, rows=chunks, chunks=(Run(chunk, "0", full),)
-    )
+    write_transfer(context, whole, tile, lines=lines, part=part, rows=chunks, chunks=(Run(chunk, "0", full),))
     if rest:
         last = Rows(rest, str(full), str(full * PARTITIONS))
-        _write_transfer(context, load, tile, lines=lines, part=part, rows=last)
+        write_transfer(context, load, tile, lines=lines, part=part, rows=last)
 
 
-def _write_transfer(
+def write_transfer(
     context: StageContext,
     load: Load,
     tile: Tile,
@@ -142,7 +140,7 @@ def _write_transfer(
     rows: Rows,
     chunks: tuple[Run, ...] = (),
 ) -> None:
-    """One transfer, and loops around it if it would walk too many."""
+    """Write one transfer, and loops around it if it would walk too many."""
     boxes: Box = {atom: (str(first), own.size) for atom, first, own in part}
     owns = {atom: own for atom, _, own in part}
     with ExitStack() as stack:

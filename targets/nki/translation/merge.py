@@ -6,7 +6,7 @@ partitions and the inner one in each of them, so that a tile holds several rows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -15,7 +15,7 @@ import numpy as np
 
 from targets.nki.translation.access import Access, Atom, make_access
 from targets.nki.translation.layout import PARTITIONS
-from targets.nki.translation.stage import Store
+from targets.nki.translation.stage import RowPair, Store
 from targets.nki.translation.values import (
     Assembled,
     Binary,
@@ -90,9 +90,9 @@ def _merged_access(access: Access, outer: Atom, inner: Atom, *, both: Atom) -> A
 class ValueChange:
     """Puts other loops or values in the place of some, in a value; what was used twice still is."""
 
-    def __init__(self, changed: frozenset[Atom]) -> None:
+    def __init__(self, changed: frozenset[Atom], kept: Mapping[Value, Value] | None = None) -> None:
         self._changed = changed
-        self._done: dict[Value, Value] = {}
+        self._done: dict[Value, Value] = dict(kept or {})
 
     def is_changed(self, value: Value) -> bool:
         """Whether a value has other loops afterwards."""
@@ -163,8 +163,10 @@ class ValueChange:
 class _Merger(ValueChange):
     """Replaces two loops by one."""
 
-    def __init__(self, outer: Atom, inner: Atom, both: Atom) -> None:
-        super().__init__(frozenset({outer, inner}))
+    def __init__(
+        self, outer: Atom, inner: Atom, both: Atom, *, kept: Mapping[Value, Value] | None = None
+    ) -> None:
+        super().__init__(frozenset({outer, inner}), kept)
         self.outer, self.inner, self.both = outer, inner, both
 
     def access(self, access: Access) -> Access:
@@ -246,11 +248,48 @@ def pair_rows(
     return [pairing.store(store) for store in stores], pairing.loops(atoms), both
 
 
+def can_pair(stores: Sequence[Store], outer: Atom, inner: Atom, *, without: Value) -> bool:
+    """Whether two loops of all results may share the partitions; an operation does not count."""
+    if not all({outer, inner} <= store.access.atoms for store in stores):
+        return False
+    for item in _walk_around([store.value for store in stores], without):
+        along = {item.along} if isinstance(item, Scan) else set()
+        boxes = {
+            atom
+            for part in (item.parts if isinstance(item, Assembled) else ())
+            for own in part.box
+            for atom in (own[0], own[2])
+        }
+        if {outer, inner} & (item.bound | along | boxes):
+            return False
+    return True
+
+
+def _walk_around(values: Sequence[Value], without: Value) -> Iterator[Value]:
+    """All operations that values need, but not one of them and what only that needs."""
+    seen, todo = set[Value](), [*values]
+    while todo:
+        item = todo.pop()
+        if item not in seen and item is not without:
+            seen.add(item)
+            todo += item.operands
+            yield item
+
+
+def pair_loops(
+    stores: Sequence[Store], atoms: Sequence[Atom], pair: RowPair, *, kept: Mapping[Value, Value]
+) -> tuple[list[Store], tuple[Atom, ...], Atom]:
+    """Return the stores with two loops as one on the partitions, wherever arrays have them, and the loops."""
+    pairing = _Pairing(pair.outer, pair.inner, pair.both, kept=kept)
+    found = [replace(store, value=pairing.value(store.value), pair=pair) for store in stores]
+    return found, pairing.loops(atoms), pair.both
+
+
 class _Splitter(ValueChange):
     """Replaces a loop by two."""
 
-    def __init__(self, atom: Atom, inner: int) -> None:
-        super().__init__(frozenset({atom}))
+    def __init__(self, atom: Atom, inner: int, kept: Mapping[Value, Value] | None = None) -> None:
+        super().__init__(frozenset({atom}), kept)
         self.atom = atom
         self.outer = Atom(f"{atom.name}o", atom.size // inner)
         self.inner = Atom(f"{atom.name}i", inner)
@@ -274,10 +313,18 @@ class _Splitter(ValueChange):
 
 
 def split_rows(
-    stores: Sequence[Store], atoms: Sequence[Atom], atom: Atom, inner: int
+    stores: Sequence[Store],
+    atoms: Sequence[Atom],
+    atom: Atom,
+    inner: int,
+    *,
+    kept: Mapping[Value, Value] | None = None,
 ) -> tuple[list[Store], tuple[Atom, ...], Atom]:
-    """Return the stores with a loop split, the loops of the nest, and the outer part of the split one."""
-    splitter = _Splitter(atom, inner)
+    """Return the stores with a loop split, the loops of the nest, and the outer part of the split one.
+
+    `kept` has values that are put in the place of others instead.
+    """
+    splitter = _Splitter(atom, inner, kept)
     return [splitter.store(store) for store in stores], splitter.loops(atoms), splitter.outer
 
 

@@ -17,7 +17,7 @@ def use_moments(stores: Sequence[Store]) -> list[Store] | None:
         found |= _match_variance(item)
     if not found:
         return None
-    change = _Substitution(found)
+    change = Substitution(found)
     return [change.store(store) for store in stores]
 
 
@@ -65,7 +65,7 @@ def scale_behind_maxima(stores: Sequence[Store]) -> list[Store]:
             found |= dict(_scale_differences(largest, items, {store.value for store in stores}))
     if not found:
         return list(stores)
-    change = _Substitution(found)
+    change = Substitution(found)
     return [change.store(store) for store in stores]
 
 
@@ -89,7 +89,7 @@ def _scale_differences(
         yield user, Binary(user.node, "multiply", difference, scaled.right)
 
 
-class _Substitution(ValueChange):
+class Substitution(ValueChange):
     """Puts values in the place of others."""
 
     def __init__(self, found: Mapping[Value, Value]) -> None:

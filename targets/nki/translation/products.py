@@ -13,7 +13,7 @@ from targets.nki.translation.layout import BANK, PARTITIONS, is_scattered
 from targets.nki.translation.simplify import make_binary
 from targets.nki.translation.stacking import HALF, find_stack
 from targets.nki.translation.stage import Rows, StageContext, Tile
-from targets.nki.translation.text import Lines
+from targets.nki.translation.text import Lines, product_text
 from targets.nki.translation.transposes import add_copy, enter_loop, filled, inner_start
 from targets.nki.translation.values import Contract, Load, Reduce, Value
 
@@ -222,11 +222,12 @@ def _bank_parts(
             if width <= room:
                 room //= width
                 continue
-            part = max(1, room)
-            count = -(-width // part)
+            count = -(-width // max(1, room))
+            # Products that stay in PSUM are parts of whole banks; rows of other loops fill one evenly.
+            part = room if room == BANK else -(-width // count)
             name = context.names.new("i_part")
             stack.enter_context(lines.loop(name, count))
-            start = f"{name} * {part}"
+            start = product_text(name, part)
             taken: str | int = part
             if width % part:
                 taken = context.names.new("width")

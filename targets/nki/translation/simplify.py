@@ -108,11 +108,24 @@ def make_binary(node: int, name: str, left: Value, right: Value) -> Value:
         raise NoInstructionError(name)
     if isinstance(right, Number):
         return _with_number(node, name, left, right.number)
-    if name == "add":
-        one, two = push_number(left), push_number(right)
-        if isinstance(one, Contract) and isinstance(two, Contract):
-            return Contract(node, one.pairs + two.pairs, one.over + two.over)
+    if name == "add" and (joined := _join_products(node, left, right)) is not None:
+        return joined
     return Binary(node, name, left, right)
+
+
+def _join_products(node: int, left: Value, right: Value) -> Value | None:
+    """Two products of matrices that are added, as one accumulator; the left may have another term before."""
+    before: Value | None = None
+    one, two = push_number(left), push_number(right)
+    match one:
+        case Binary(function="add", left=Contract() as one, right=before):
+            pass
+        case Binary(function="add", left=before, right=one):
+            one = push_number(one)
+    if not isinstance(one, Contract) or not isinstance(two, Contract):
+        return None
+    joined = Contract(node, one.pairs + two.pairs, one.over + two.over)
+    return joined if before is None else Binary(node, "add", joined, before)
 
 
 def _with_number(node: int, name: str, left: Value, number: float) -> Value:

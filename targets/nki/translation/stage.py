@@ -48,6 +48,24 @@ class Store:
     value: Value
     buffer: Buffer
     access: Access
+    pair: RowPair | None = None
+    """Two loops of the access that are one on the partitions, though the array does not lie that way."""
+
+    @property
+    def atoms(self) -> frozenset[Atom]:
+        """The loops that it walks."""
+        if self.pair is None:
+            return self.access.atoms
+        return self.access.atoms - {self.pair.outer, self.pair.inner} | {self.pair.both}
+
+
+@dataclass(frozen=True, slots=True)
+class RowPair:
+    """Two loops, and the loop over both of them."""
+
+    outer: Atom
+    inner: Atom
+    both: Atom
 
 
 @dataclass(frozen=True, slots=True)

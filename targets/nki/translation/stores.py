@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
-from targets.nki.translation.hbm import array_text
+from targets.nki.translation.hbm import Run, array_text
 from targets.nki.translation.loads import turn_tile
-from targets.nki.translation.stage import StageContext, Store, Tile
+from targets.nki.translation.stage import Rows, StageContext, Store, Tile
 from targets.nki.translation.text import Lines
 from targets.nki.translation.transposes import add_copy
 from targets.nki.translation.windows import JointStore, join_stores
@@ -17,6 +17,10 @@ from targets.nki.translation.windows import JointStore, join_stores
 
 def write_stores(context: StageContext, stores: Sequence[Store]) -> None:
     """Write results, as few transfers as possible."""
+    if any(store.pair is not None for store in stores):
+        for store in stores:
+            _write_paired_store(context, store)
+        return
     walked = frozenset({*context.nest.outer, *([context.nest.row] if context.nest.row else [])})
     joint = join_stores([(one.value, one.buffer, one.access) for one in stores], walked)
     if joint is not None and _write_joint(context, joint):
@@ -52,6 +56,26 @@ def _write_store(context: StageContext, store: Store) -> None:
         target = array_text(
             store.buffer, store.access, runs=context.runs(whole, rows, {}), fixed=context.variables
         )
+        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, free)})")
+
+
+def _write_paired_store(context: StageContext, store: Store) -> None:
+    """Write a tile of which two loops are on the partitions: a transfer for each step of the outer one."""
+    nest, pair = context.nest, store.pair
+    assert pair is not None
+    if nest.row != pair.both or store.access.backward:
+        raise UntranslatableError("loops that share the partitions, and are not on them")
+    tile, lines = context.tile(store.value, nest.row), context.levels[-1]
+    inside = [atom for atom in store.atoms if atom != pair.both and atom not in nest.outer]
+    free = tuple(sorted(inside, key=lambda atom: -store.access.stride(atom)))
+    if store.buffer.dtype != "float32" or tile.free != free or tile.places:
+        tile = _rewritten(context, store, tile, lines=lines, free=free)
+    for step in range(pair.outer.size):
+        rows = Rows(pair.inner.size, None, "0", first=step * pair.inner.size)
+        runs: list[Run | int] = [Run(pair.inner, "0", pair.inner.size)]
+        runs += [context.run(atom, {}) for atom in free] or [1]
+        fixed = {**context.variables, pair.outer: str(step)}
+        target = array_text(store.buffer, store.access, runs=runs, fixed=fixed)
         lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, free)})")
 
 

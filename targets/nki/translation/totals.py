@@ -1,7 +1,8 @@
-"""Reductions to a single number, in two steps: each row by itself, and then the rows' results.
+"""Reductions in two steps: each row by itself, and then the rows' results, which go through HBM.
 
 A loop nest without loops of its own has one tile for everything that it reads. So what a number is reduced
-from goes through HBM first, with rows on the partitions, unless it is short.
+from goes through HBM first, with rows on the partitions, unless it is short. The same holds for a reduction
+over loops around and inside those of its result, such as a group of channels that are the last axis.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _SHORT = 1 << 14
 
 
 def split_totals(expression: ArrayExpression) -> ArrayExpression:
-    """Return an expression in which each reduction of a long array to one number goes row by row first."""
+    """Return an expression in which such reductions of long arrays go row by row first."""
     numbers: list[int] = []
     nodes: list[ExpressionNode] = []
     for node in expression.nodes:
@@ -37,11 +38,19 @@ def split_totals(expression: ArrayExpression) -> ArrayExpression:
 
 
 def _is_long_total(nodes: Sequence[ExpressionNode], node: ExpressionNode) -> bool:
-    """Whether a node reduces a long array of several axes to one number."""
-    if node.kind != "reduce" or prod(node.shape) != 1:
+    """Whether a node reduces a long array of several axes to one number, or around and inside of others."""
+    if node.kind != "reduce":
         return False
     source = nodes[node.args[0]].shape
-    return prod(source) > _SHORT and sum(source[axis] > 1 for axis in node.params[1:]) > 1
+    axes = [axis for axis in node.params[1:] if source[axis] > 1]
+    if prod(source) <= _SHORT or len(axes) < 2:
+        return False
+    if prod(node.shape) == 1:
+        return True
+    between = prod(source[axis] for axis in range(min(axes), len(source)) if axis not in axes)
+    is_split = any(source[axis] > 1 for axis in range(min(axes), max(axes)) if axis not in axes)
+    is_inner = all(source[axis] == 1 for axis in range(max(axes) + 1, len(source)))
+    return is_split and is_inner and between * prod(source[axis] for axis in axes) > _SHORT
 
 
 def find_row_results(expression: ArrayExpression) -> list[int]:
@@ -50,8 +59,11 @@ def find_row_results(expression: ArrayExpression) -> list[int]:
     longest: list[int] = []
     for node in nodes:
         longest.append(max([prod(node.shape), *(longest[at] for at in node.args)]))
-        if node.kind == "reduce" and prod(node.shape) == 1:
+        if node.kind == "reduce":
             (source,) = node.args
-            if prod(nodes[source].shape) > 1 and longest[source] > max(_SHORT, prod(nodes[source].shape)):
+            is_second = nodes[source].kind == "reduce" and nodes[source].params[0] == node.params[0]
+            is_total = prod(node.shape) == 1 or is_second
+            length = prod(nodes[source].shape)
+            if is_total and length > 1 and longest[source] > max(_SHORT, length):
                 found.append(source)
     return found

@@ -247,3 +247,88 @@ class Assembled(Value):
     def atoms(self) -> frozenset[Atom]:
         inner = frozenset().union(*(part.value.atoms for part in self.parts)) - self.bound
         return inner | frozenset(self.loops)
+
+
+@dataclass(frozen=True, eq=False)
+class StackedRows(Value):
+    """Rows of an array on top of each other on the partitions, each with `inner` elements there.
+
+    Step s of `steps` has rows first + s * stride + r * spacing for each r of the stack. Rows that the array
+    does not have, and what lies around its boxes, are `base`.
+    """
+
+    load: Load
+    inner: Atom
+    rows: Atom
+    """The loop of the load that walks the rows."""
+    both: Atom
+    """The loop on the partitions: the rows of the stack, and the inner loop in each."""
+    steps: Atom
+    first: int
+    stride: int
+    spacing: int
+    base: float
+    box: tuple[tuple[Atom, int, Atom], ...]
+    """Other loops with a border: the whole loop, where the load begins, and the load's loop."""
+
+    @cached_property
+    def atoms(self) -> frozenset[Atom]:
+        owns = {own for _, _, own in self.box}
+        spans = {span for span, _, _ in self.box}
+        return self.load.atoms - owns - {self.inner, self.rows} | spans | {self.both, self.steps}
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A weight's place: the row of the stack, the result's step inside, and the product that takes it."""
+
+    row: int
+    step: int
+    group: int
+
+
+@dataclass(frozen=True, eq=False)
+class BandedWeights(Value):
+    """Weights for stacked rows: a row of the stack meets a step of the result where a tap joins them.
+
+    `taps` has rows of weights over `inner` and `outer`, None where there is none; `bands` says for each row
+    where all its weights are, those of one group after the other.
+    """
+
+    taps: tuple[tuple[Value | None, ...], ...]
+    bands: tuple[tuple[Band, ...], ...]
+    inner: Atom
+    outer: Atom
+    both: Atom
+    """The loop on the partitions."""
+    result: Atom
+    """The loop of the result's partitions: its steps inside, and the outer loop in each."""
+    groups: Atom
+
+    @property
+    def operands(self) -> Sequence[Value]:
+        return [tap for row in self.taps for tap in row if tap is not None]
+
+    @cached_property
+    def atoms(self) -> frozenset[Atom]:
+        inside = frozenset().union(*(tap.atoms for tap in self.operands)) - {self.inner, self.outer}
+        return inside | {self.both, self.result, self.groups}
+
+
+@dataclass(frozen=True, eq=False)
+class TilePart(Value):
+    """A part of another value: single places of some loops, and windows of others, as in `Tile`."""
+
+    whole: Value
+    places: tuple[tuple[Atom, int], ...] = ()
+    windows: tuple[tuple[Atom, Atom, int, int], ...] = ()
+    """The whole's loop, this one's, the first place, and the step."""
+
+    @property
+    def operands(self) -> Sequence[Value]:
+        return (self.whole,)
+
+    @cached_property
+    def atoms(self) -> frozenset[Atom]:
+        gone = {atom for atom, _ in self.places} | {span for span, _, _, _ in self.windows}
+        return self.whole.atoms - gone | {own for _, own, _, _ in self.windows}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeGuard
 
+from remote.judge.identity.expression import Shape
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Access, Atom, AxisIndex, SplitNeededError, join_axes
 from targets.nki.translation.values import Assembled, Buffer, Load, Part, Value
@@ -39,6 +40,8 @@ class _Member:
 
     value: Value
     buffer: Buffer
+    shape: Shape
+    """The array's, with the first and the last axes as one where loops walk them as one."""
     base: float | None
     indices: tuple[AxisIndex, ...]
     bounds: tuple[tuple[int, int], ...]
@@ -59,7 +62,7 @@ def find_windows(values: Iterable[Value], walked: frozenset[Atom]) -> dict[Value
             continue
         member = _as_member(item)
         if member is not None:
-            groups.setdefault((member.buffer, len(member.indices)), []).append(member)
+            groups.setdefault((member.buffer, member.shape), []).append(member)
     found: dict[Value, Window] = {}
     for group in groups.values():
         for alike in _split_alike(group, walked):
@@ -85,10 +88,10 @@ def _as_member(item: Value) -> _Member | None:
         box = {own: (atom, start) for atom, start, own in item.parts[0].box}
     if not isinstance(load, Load) or load.access.backward or load.buffer.dtype != "float32":
         return None
-    try:
-        axes = load.access.split_by_axis(load.buffer.shape)
-    except (SplitNeededError, UntranslatableError):
+    split = _split_merged(load.access, load.buffer.shape)
+    if split is None:
         return None
+    shape, axes = split
     if sum(len(index.terms) for index in axes) != len(load.access.terms):
         return None  # a diagonal
     indices = []
@@ -99,7 +102,20 @@ def _as_member(item: Value) -> _Member | None:
     bounds = tuple((index.offset, index.offset + _reach(index)) for index in axes)
     if {atom for index in axes for atom, _ in index.terms} & box.keys() != box.keys():
         return None  # a border along a loop that the load does not move along
-    return _Member(item, load.buffer, base, tuple(indices), bounds)
+    return _Member(item, load.buffer, shape, base, tuple(indices), bounds)
+
+
+def _split_merged(access: Access, shape: Shape) -> tuple[Shape, list[AxisIndex]] | None:
+    """The index along each axis, with the first or last axes as one if loops walk them as one."""
+    count = len(shape)
+    merges = [(lead, tail) for tail in range(count, 0, -1) for lead in range(1, tail)] or [(1, count)]
+    for lead, tail in merges:
+        own = (prod(shape[:lead]), *shape[lead:tail], *([prod(shape[tail:])] if tail < count else []))
+        try:
+            return own, access.split_by_axis(own)
+        except (SplitNeededError, UntranslatableError):
+            continue
+    return None
 
 
 def _reach(index: AxisIndex) -> int:
@@ -162,7 +178,7 @@ def _join(members: Sequence[_Member], walked: frozenset[Atom]) -> dict[Value, Wi
             own = Atom(f"{span.name}_inside", inside[1] - inside[0] + 1)
             axes.append(AxisIndex(inside[0], ((own, 1),)))
             boxes.append((span, inside[0] - low, own))
-    access = join_axes(first.buffer.shape, axes)
+    access = join_axes(first.shape, axes)
     size = prod(atom.size for atom in access.atoms)
     if size > sum(member.size for member in members) or not any(spans):
         return {}
@@ -184,7 +200,11 @@ def join_stores(stores: Sequence[tuple[Value, Buffer, Access]], walked: frozense
     """Return the one store for some into neighbouring parts of an array; None if they are not that."""
     members = [_as_member(Load(value.node, buffer, access)) for value, buffer, access in stores]
     first = members[0]
-    if first is None or len(members) < 2 or any(one is None or one.buffer != first.buffer for one in members):
+    if (
+        first is None
+        or len(members) < 2
+        or any(one is None or (one.buffer, one.shape) != (first.buffer, first.shape) for one in members)
+    ):
         return None
     known = [one for one in members if one is not None]
     differ = [at for at, index in enumerate(first.indices) if any(one.indices[at] != index for one in known)]
@@ -204,7 +224,7 @@ def join_stores(stores: Sequence[tuple[Value, Buffer, Access]], walked: frozense
         (stores[at][0], known[at].indices[axis].terms[0][0], known[at].bounds[axis][0] - starts[0])
         for _, at in spans
     )
-    return JointStore(first.buffer, join_axes(first.buffer.shape, indices), along, parts)
+    return JointStore(first.buffer, join_axes(first.shape, indices), along, parts)
 
 
 def _union(members: Sequence[_Member], axis: int) -> tuple[int, int] | None:
@@ -213,10 +233,10 @@ def _union(members: Sequence[_Member], axis: int) -> tuple[int, int] | None:
     high = max(member.bounds[axis][1] for member in members)
     for member in members:
         index = member.indices[axis]
-        own = max(low, index.offset), min(high, index.offset + _reach(index))
-        if len(index.terms) == 1 and index.terms[0][1] > 1:
-            own = member.bounds[axis] if member.base is None else own
-        if own != member.bounds[axis]:
+        step = index.terms[0][1] if len(index.terms) == 1 else 1
+        first = index.offset + step * max(0, -((index.offset - low) // step))
+        end = index.offset + step * ((min(high, index.offset + _reach(index)) - index.offset) // step)
+        if (first, end) != member.bounds[axis]:
             return None
     return low, high
 

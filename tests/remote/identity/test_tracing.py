@@ -204,6 +204,7 @@ OPERATIONS = {
     "repeated": lambda x, y: np.repeat(x, 2, axis=0) + np.tile(y, (2, 1)),
     "flipped": lambda x, y: x[::-1, ::-2] + np.flip(y, 0)[:, ::2],
     "running sums": lambda x, y: np.cumsum(x, axis=1) + y.cumsum(0),
+    "running products": lambda x, y: np.cumprod(x, axis=1) + y.cumprod(0) + np.multiply.accumulate(x),
     "reshaped after a transpose": lambda x, y: x.T.reshape(4, 12) @ y.reshape(12, 4),
     "diagonal": lambda x, y: np.diagonal(x @ y.T) + np.einsum("ii->i", y @ x.T),
     "clipped": lambda x, y: np.clip(x, -0.5, 0.5) + y.clip(min=0.0),

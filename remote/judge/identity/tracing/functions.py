@@ -19,6 +19,7 @@ from remote.judge.identity.tracing.ufuncs import (
     common_type,
     record_constant,
     record_elementwise,
+    record_running_product,
     record_running_sum,
 )
 
@@ -213,11 +214,14 @@ def _make_triangle(keep: np.ufunc) -> Callable[..., RecordedArray]:
     return call
 
 
-def _cumsum(
-    recorder: ArrayRecorder, a: Any, axis: int | None = None, dtype: Any = None, out: Any = None
-) -> Any:
-    source = a if axis is not None else a.move_shadow(lambda array: array.reshape(-1))
-    return _write_result(out, record_running_sum(source, axis or 0))
+def _make_running(record: Callable[[RecordedArray, int], RecordedArray]) -> Callable[..., Any]:
+    def call(
+        recorder: ArrayRecorder, a: Any, axis: int | None = None, dtype: Any = None, out: Any = None
+    ) -> Any:
+        source = a if axis is not None else a.move_shadow(lambda array: array.reshape(-1))
+        return _write_result(out, record(source, axis or 0))
+
+    return call
 
 
 def _dot(recorder: ArrayRecorder, a: Any, b: Any, out: Any = None) -> Any:
@@ -376,7 +380,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.column_stack: _column_stack,
     np.array_split: _split, np.split: _split,
     np.repeat: _repeat, np.tile: _tile, np.roll: _roll, np.pad: _pad, np.take: _take,
-    np.tril: _make_triangle(np.less_equal), np.triu: _make_triangle(np.greater_equal), np.cumsum: _cumsum,
+    np.tril: _make_triangle(np.less_equal), np.triu: _make_triangle(np.greater_equal),
+    np.cumsum: _make_running(record_running_sum), np.cumprod: _make_running(record_running_product),
     np.einsum: einsum, np.tensordot: tensordot, np.dot: _dot, np.inner: _inner, np.vdot: _flat_dot,
     np.outer: _outer, np.linalg.matrix_power: _matrix_power,
     np.empty_like: _make_like(None), np.zeros_like: _make_like(0.0), np.ones_like: _make_like(1.0),

@@ -67,8 +67,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     **{
         name: _make_function_method(getattr(np, name))
         for name in (
-            "clip", "cumsum", "dot", "max", "mean", "min", "prod", "repeat", "round", "std", "sum", "take",
-            "var",
+            "clip", "cumprod", "cumsum", "dot", "max", "mean", "min", "prod", "repeat", "round", "std", "sum",
+            "take", "var",
         )
     },
 }  # fmt: skip

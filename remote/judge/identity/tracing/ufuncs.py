@@ -138,9 +138,10 @@ def _record_accumulate(
     recorder: ArrayRecorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]
 ) -> RecordedArray:
     (value, *rest) = inputs
-    if ufunc is not np.add:
+    recorders = {np.add: record_running_sum, np.multiply: record_running_product}
+    if ufunc not in recorders:
         raise UntraceableError(f"it uses np.{ufunc.__name__}.accumulate")
-    return record_running_sum(value, rest[0] if rest else kwargs.get("axis", 0))
+    return recorders[ufunc](value, rest[0] if rest else kwargs.get("axis", 0))
 
 
 def record_running_sum(value: RecordedArray, axis: int) -> RecordedArray:
@@ -152,6 +153,17 @@ def record_running_sum(value: RecordedArray, axis: int) -> RecordedArray:
     flat = rows if value.ndim > 1 else rows[None]
     found = record_matmul(recorder, flat, upper)
     return (found if value.ndim > 1 else found[0]).move_shadow(lambda array: np.moveaxis(array, -1, axis))
+
+
+def record_running_product(value: RecordedArray, axis: int) -> RecordedArray:
+    """Record a running product along an axis: a recurrence that begins with 1 and adds nothing."""
+    recorder, steps = value.recorder, value.move_shadow(lambda array: np.moveaxis(array, axis, 0))
+    nothing = record_constant(recorder, np.zeros((1,) * value.ndim))
+    initial = record_constant(recorder, np.ones(steps.shape[1:]))
+    parts = (steps.number, nothing.number, initial.number)
+    number = recorder.add("recurrence", parts, (steps.shape[0],))
+    found = recorder.make_array(number, value.dtype)
+    return found.move_shadow(lambda array: np.moveaxis(array, 0, axis))
 
 
 def _record_outer(

@@ -117,6 +117,7 @@ REFERENCES: dict[str, tuple[Reference, Shapes]] = {
     "rolled": (lambda x: np.roll(x, 3, axis=1) + x, ((20, 30),)),
     "repeated": (lambda x: np.repeat(x, 3, axis=0) * 1.5, ((20, 30),)),
     "backwards": (lambda x: np.cumsum(x[:, ::-1], axis=1)[:, ::-1], ((30, 40),)),
+    "running product": (lambda x: np.cumprod(1 / (1 + np.exp(-x)), axis=1), ((30, 40),)),
     "lower triangle": (np.tril, ((150, 150),)),
     "choice": (lambda x, y: np.where(x < y, x * x, np.abs(y)), ((64, 50), (64, 50))),
     "comparisons with columns": (

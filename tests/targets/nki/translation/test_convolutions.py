@@ -1,0 +1,138 @@
+"""Convolutions: rows are packed on the partitions, however the reference is written."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from targets.nki.translation.translator import write_variants
+from tests.targets.nki.translation.test_kernels import assert_computes, translate
+
+
+def pad(x, count):
+    return np.pad(x, ((0, 0), (0, 0), (count, count), (count, count)))
+
+
+def shifted_products(x, w):
+    padded, size = pad(x, 1), x.shape[-1]
+    return sum(
+        np.einsum("nchw,oc->nohw", padded[:, :, i : i + size, j : j + size], w[:, :, i, j])
+        for i in range(3)
+        for j in range(3)
+    )
+
+
+def bias_then_products(x, w):
+    y = w[:, 0, 0, 0][None, :, None, None]
+    for i in range(3):
+        for j in range(3):
+            y = y + np.einsum("nchw,oc->nohw", x[:, :, i : i + 12, j : j + 12], w[:, :, i, j])
+    return np.maximum(y, 0)
+
+
+def windows(x, w):
+    found = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", found, w)
+
+
+def strided(x, w):
+    padded = pad(x, 1)
+    return sum(
+        np.einsum("nchw,oc->nohw", padded[:, :, i : i + 13 : 2, j : j + 13 : 2], w[:, :, i, j])
+        for i in range(3)
+        for j in range(3)
+    )
+
+
+def dilated(x, w):
+    padded, size = pad(x, 2), x.shape[-1]
+    return x + sum(
+        np.einsum("nchw,oc->nohw", padded[:, :, 2 * i : 2 * i + size, 2 * j : 2 * j + size], w[:8, :, i, j])
+        for i in range(3)
+        for j in range(3)
+    )
+
+
+def columns_by_hand(x, w):
+    padded, size = pad(x, 1), x.shape[-1]
+    columns = np.empty((x.shape[0], x.shape[1], 3, 3, size, size), x.dtype)
+    for i in range(3):
+        for j in range(3):
+            columns[:, :, i, j] = padded[:, :, i : i + size, j : j + size]
+    columns = columns.reshape(x.shape[0], -1, size * size)
+    return (w.reshape(w.shape[0], -1) @ columns).reshape(x.shape[0], -1, size, size)
+
+
+def stacked_along_a_row(x, w):
+    rows = x.reshape(x.shape[0], x.shape[1], -1)
+    padded = np.pad(rows, ((0, 0), (0, 0), (4, 0)))
+    columns = np.stack([padded[:, :, k : k + rows.shape[2]] for k in range(5)], axis=2)
+    return np.einsum("nckl,ock->nol", columns, w.reshape(w.shape[0], -1)[:, :40].reshape(-1, 8, 5))
+
+
+def grouped(x, w):
+    padded = pad(x, 1).reshape(x.shape[0], 2, 4, 16, 16)
+    own = w.reshape(2, 8, 8, 3, 3)[:, :, :4]
+    y = 0.0
+    for i in range(3):
+        for j in range(3):
+            window = padded[:, :, :, i : i + 14, j : j + 14]
+            y = y + np.einsum("ngchw,goc->ngohw", window, own[:, :, :, i, j])
+    return y
+
+
+SPELLINGS = (
+    shifted_products, bias_then_products, windows, strided, dilated, columns_by_hand, stacked_along_a_row,
+    grouped,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("reference", SPELLINGS, ids=lambda reference: reference.__name__)
+def test_every_layout_of_a_convolution_computes_it(reference):
+    spec, formula, inputs, outputs = translate(reference, [(2, 8, 14, 14), (16, 8, 3, 3)])
+    variants = write_variants(spec, "full", formula)
+    assert "weights = nl.ndarray" in variants[0][0]
+    for source in (source for source, _ in variants if "weights" in source):
+        assert_computes(source, inputs, outputs)
+
+
+def count_columns(source):
+    """How many products a kernel makes without loops around them, and the rows and columns of weights."""
+    (shape,) = re.findall(r"weights = nl.ndarray\(\((\d+), (\d+), (\d+)\)", source)
+    return len(re.findall("nc_matmul", source)), tuple(map(int, shape))
+
+
+def test_rows_of_the_input_and_of_the_result_share_products():
+    spec, formula, _, _ = translate(shifted_products, [(2, 8, 14, 14), (16, 8, 3, 3)])
+    source = write_variants(spec, "full", formula)[0][0]
+    # 7 rows of results need 9 rows of the input, of 8 channels each; taps along a row are shifted views
+    assert count_columns(source) == (3, (72, 3, 112))
+
+
+def test_a_convolution_with_enough_channels_is_not_packed():
+    spec, formula, inputs, outputs = translate(shifted_products, [(1, 128, 6, 6), (128, 128, 3, 3)])
+    source = write_variants(spec, "full", formula)[0][0]
+    assert "weights" not in source
+    assert_computes(source, inputs, outputs)
+
+
+def test_weights_that_are_computed_are_packed_too():
+    spec, formula, inputs, outputs = translate(
+        lambda x, w: shifted_products(x, w * 0.5 + 1), [(1, 8, 14, 14), (16, 8, 3, 3)]
+    )
+    source = write_variants(spec, "full", formula)[0][0]
+    assert count_columns(source)[0] == 3
+    assert_computes(source, inputs, outputs)
+
+
+def test_strided_windows_with_a_border_are_parts_of_one_load():
+    def pool(x):
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        return sum(padded[:, :, i : i + 12 : 2, j : j + 12 : 2] for i in range(3) for j in range(3)) / 9
+
+    spec, formula, inputs, outputs = translate(pool, [(4, 32, 12, 12)])
+    for source, _ in write_variants(spec, "full", formula):
+        assert len(re.findall(r"src=a\b", source)) == 1
+        assert_computes(source, inputs, outputs)
