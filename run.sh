@@ -60,8 +60,20 @@ make_venv() {
     printf '%s\n' "$root" >"$venv/.root"
 }
 
-# Installs a lock and the project, unless exactly this was done before.
+# Makes everything ready that a command needs, and nothing twice.
 install() {
+    install_lock "$1"
+    compile_bytecode
+}
+
+# Jails read bytecode and never write any: what they alone import they would compile for each kernel again.
+# A checkout that nobody may write to works without.
+compile_bytecode() {
+    "$venv/bin/python" -m compileall -q "$root"/*/ >/dev/null 2>&1 || true
+}
+
+# Installs a lock and the project, unless exactly this was done before.
+install_lock() {
     local lock=$1 stamp digest
     stamp=$venv/.installed-$lock
     make_venv

@@ -51,9 +51,9 @@ class Checkout:
         )
 
     def list_calls(self) -> list[str]:
-        """What was called since the last run began, leaving out the look at .venv."""
+        """What was called since the last run began, leaving out the look at .venv and at bytecode."""
         lines = self.calls.read_text().splitlines() if self.calls.exists() else []
-        return [line for line in lines if line != "python -c import pip"]
+        return [line for line in lines if line != "python -c import pip" and "compileall" not in line]
 
 
 @pytest.fixture
@@ -115,6 +115,22 @@ def test_a_failed_installation_stops_and_is_tried_again(checkout):
         assert result.returncode == 1
         assert len(checkout.list_calls()) == 2
         assert result.stderr.endswith("run.sh: installation failed; the lines above say why\n")
+
+
+def test_modules_are_compiled_for_jails_which_never_write_bytecode(checkout):
+    """Whoever starts something has the bytecode of what was edited since, whatever the environment says."""
+    room = checkout.root / "a room"
+    room.mkdir()
+    compiling = f'case "$*" in *compileall*) exec "{sys.executable}" "$@";; esac\n'
+    checkout.program(checkout.bin / "python", FAKE + compiling)
+    for edited_at_s, said in enumerate(("first", "edited since")):
+        (room / "module.py").write_text(f"NAME = {said!r}\n")
+        os.utime(room / "module.py", (edited_at_s, edited_at_s))
+        checkout.run("--problem", "silu", PYTHONDONTWRITEBYTECODE="1")
+        (compiled,) = room.rglob("*.pyc")
+        assert said.encode() in compiled.read_bytes()
+    (room / "broken.py").write_text("no Python")
+    assert checkout.run("--problem", "silu").returncode == 0
 
 
 @pytest.mark.slow
