@@ -60,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # What is given more time than others takes it: begun last, it would run on while other workers idle.
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
     if not is_quick_run(config):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]

@@ -24,8 +24,11 @@ from state.model import (
     StopReason,
     Verdict,
 )
-from tests.support.sweeps import parametrize_sweep, scale_examples
+from tests.support.sweeps import is_exhaustive, parametrize_sweep, scale_examples
 from tests.support.world import Faults, LostHost, World, fold, judge_constants, refused_evaluation, small
+
+CLOSEST = 1 if is_exhaustive() else 3
+"""How many events lie between forks that a full run tries."""
 
 
 def finish_world(order: int | None = None, **search) -> World:
@@ -59,7 +62,7 @@ def slower_there(source: str):
 # --- any event -------------------------------------------------------------------------------------
 
 
-@parametrize_sweep("every", [10, 1])
+@parametrize_sweep("every", [10, CLOSEST])
 def test_a_fork_of_any_event_ends_as_its_parent_did(parent, every):
     """Nothing was changed, so it is the same search: also from within a record of decisions."""
     for at in range(1, len(parent.events), every):
@@ -169,7 +172,7 @@ def test_what_was_late_for_another_target_is_left_behind(parent):
     assert child.finish().state.stop is not None
 
 
-@parametrize_sweep("every", [20, 1])
+@parametrize_sweep("every", [20, CLOSEST])
 def test_another_target_from_any_event_runs_to_an_end(parent, every):
     for at in range(1, len(parent.events) + 1, every):
         state = fold(parent.events[:at])

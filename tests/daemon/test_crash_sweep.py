@@ -194,26 +194,31 @@ def was_killed_simplifying(server: ForkServer, home: Path, twin: tuple, n: int) 
     return True
 
 
+@pytest.fixture(scope="module")
+def last_point(server, tmp_path_factory) -> int:
+    return find_last_point(server, tmp_path_factory.mktemp("points"))
+
+
 @pytest.mark.slow
-def test_killed_at_every_point_of_simplifying_and_again_in_recovery(server, simplified_twin, tmp_path):
+def test_killed_at_every_point_of_simplifying_and_again_in_recovery(
+    server, simplified_twin, last_point, tmp_path
+):
     """The last points of a run, from its last one backwards; what comes before them, other sweeps kill."""
-    end = find_last_point(server, tmp_path / "twin")
-    for n in range(end, max(1, end - 40), -1):
+    for n in range(last_point, max(1, last_point - 40), -STEP):
         assert was_killed_simplifying(server, tmp_path / f"home{n}", simplified_twin, n)
 
 
-def test_killed_while_the_winner_is_simplified(server, simplified_twin, tmp_path):
-    end = find_last_point(server, tmp_path / "twin")
-    for n in (end - 12, end - 8):
+def test_killed_while_the_winner_is_simplified(server, simplified_twin, last_point, tmp_path):
+    for n in (last_point - 12, last_point - 8):
         assert was_killed_simplifying(server, tmp_path / f"home{n}", simplified_twin, n)
 
 
-def find_last_point(server: ForkServer, home: Path) -> int:
+def find_last_point(server: ForkServer, folder: Path) -> int:
     """Return the last hit of a crash point in an undisturbed run, by halving."""
     low, high = 1, MOST_POINTS
     while low + 1 < high:
         middle = (low + high) // 2
-        here = home.with_name(f"{home.name}{middle}")
+        here = folder / f"home{middle}"
         run = fakes.submit_run(here, fakes.SIMPLIFYING)
         ended = server.run(here, run, crash=str(middle), simplifying=True) == 0
         low, high = (low, middle) if ended else (middle, high)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -70,14 +71,29 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def judge_here(evaluator: LocalEvaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the evaluator judge in this process, where a test can see the parts."""
+    """Have the evaluator judge in this process, where a test can see the parts.
+
+    A worker judges no further than one part beyond those that its keeper lives to keep.
+    """
 
     async def judge(job, payload, *, keep=None):
         told: list[dict[str, object]] = []
-        tell = None if keep is None else lambda parts: told.append(dict(parts))
-        reply = answer_job(job.model_dump_json().encode(), payload, InputCache(1 << 28), tell)
+        keeper = STEP_KEEPER.get()
+        lives = 0 if keeper is None else keeper.lives
+
+        def tell(parts) -> None:
+            told.append(dict(parts))
+            if sum(map(bool, told)) > lives:
+                raise Killed
+
+        reply = None
+        with suppress(Killed):
+            reply = answer_job(
+                job.model_dump_json().encode(), payload, InputCache(1 << 28), None if keep is None else tell
+            )
         for parts in told:
             await keep(json.loads(json.dumps(parts)))
+        assert reply is not None
         return reply.result
 
     monkeypatch.setattr(evaluator.judge.workers, "judge", judge)
