@@ -34,11 +34,16 @@ class BlobReader(Protocol):
 class EvaluationAnswer:
     """An evaluation, the blobs it names (profiles) by digest, and the milliseconds each stage took.
 
-    The times differ from run to run, so they are not part of the evaluation. `predicted_ms` is the
-    pre-filter's prediction, whether it let the kernel through or held it back, and `predicted_bound` what
-    bounds the kernel in it. `where` is the host that
-    judged, None for this machine. `device_seconds` is the device time used: 0 where a simulator stood in for
-    a device, None where the evaluator does not say.
+    A verdict grows on its way, and each type has what is known there. A worker's `JudgeOutcome` is about a
+    program: it has the profile's text, and knows neither source nor level nor toolchain. `Evaluation` is what
+    the log keeps, the same in equal runs. This type adds what differs from run to run; the daemon's
+    `FoundVerdict` adds the cache key, and may be a failure. `make_answer` and `verdict_outcome` lead from one
+    to the next.
+
+    `predicted_ms` is the pre-filter's prediction, whether it let the kernel through or held it back, and
+    `predicted_bound` what bounds the kernel in it. `where` is the host that judged, None for this machine.
+    `device_seconds` is the device time used: 0 where a simulator stood in for a device, None where the
+    evaluator does not say.
     """
 
     evaluation: Evaluation
