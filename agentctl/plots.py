@@ -14,6 +14,7 @@ from math import ceil, floor, isfinite, log10
 from agentctl.formatting import format_percent, format_scaled
 from agentctl.views.improvement_path import ImprovementPath, VerdictPoint
 from agentctl.views.roofline import EngineRoof, EngineShare, KernelRoofline
+from agentctl.views.spending import SpendPoint
 from agentctl.views.timeline import BusyTimeline
 from targets.base import ProfileVocabulary
 
@@ -467,20 +468,20 @@ def plot_shares(parts: Mapping[str, float]) -> PlotFigure | None:
     return PlotFigure("shares", drawn, "Where the time went; several things at once share it.")
 
 
-def plot_curve(points: Sequence[tuple[float, float]], names: tuple[str, str]) -> PlotFigure | None:
-    """Plot a quantity that only grows, as a staircase."""
-    if not points or points[-1][1] <= 0:
+def plot_spending(points: Sequence[SpendPoint]) -> PlotFigure | None:
+    """Plot what was spent over the time since the run began, as a staircase."""
+    if not points or points[-1].usd <= 0:
         return None
     height = 240
-    across = AxisScale(0.0, points[-1][0] or 1.0, LEFT, WIDTH - RIGHT)
-    up = AxisScale(0.0, points[-1][1] * 1.05, height - BOTTOM, TOP + 8)
+    across = AxisScale(0.0, points[-1].seconds or 1.0, LEFT, WIDTH - RIGHT)
+    up = AxisScale(0.0, points[-1].usd * 1.05, height - BOTTOM, TOP + 8)
     path = f"M{across.begin} {up.begin}" + "".join(
-        f"H{across.position(x)}V{up.position(y)}" for x, y in points
+        f"H{across.position(one.seconds)}V{up.position(one.usd)}" for one in points
     )
     drawn = _svg_plot(
         height,
-        f"{names[1]} over {names[0]}",
-        _draw_axes(across, up, names),
+        "US$ over seconds",
+        _draw_axes(across, up, ("seconds", "US$")),
         [element("path", class_="best", d=path)],
     )
-    return PlotFigure("curve", drawn, "What was spent.")
+    return PlotFigure("spending", drawn, "What was spent.")

@@ -21,14 +21,16 @@ from agentctl.page.event_list import EventPage, EventQuery, event_line, query_ev
 from agentctl.page.json_responses import json_endpoint, shorten_text
 from agentctl.page.kernels import KernelPage, SourceComparison, compare_sources, kernel_page
 from agentctl.page.source import HomeSource
+from agentctl.plots import plot_spending
 from agentctl.run_lookup import find_run
+from agentctl.views import shown_fields
 from agentctl.views.health import RunHealth, run_health
 from agentctl.views.overview import HomeOverview, home_overview
 from agentctl.views.owner_process import find_owner_process
 from agentctl.views.run import INTERRUPTED, QUEUED
 from agentctl.views.run_at_event import RunAtEvent, run_at_event
 from agentctl.views.series import CandidateSeries, candidate_series
-from agentctl.views.spending import Spending, load_spending
+from agentctl.views.spending import load_spending
 from daemon.run_settings import diff_configs
 from state.errors import BlobMissing, BlobPruned
 from state.reader import LogReader
@@ -135,8 +137,9 @@ class Pages:
             reader, run, at=request_params.number_param(request, "at"), owned=self._source.is_owned
         )
 
-    def run_spending(self, request: Request) -> Spending:
-        return load_spending(*self._requested_run(request), at=request_params.number_param(request, "at"))
+    def run_spending(self, request: Request) -> dict[str, Any]:
+        found = load_spending(*self._requested_run(request), at=request_params.number_param(request, "at"))
+        return {**shown_fields(found), "figure": plot_spending(found.curve)}
 
     def run_health(self, request: Request) -> RunHealth:
         return run_health(*self._requested_run(request), at=request_params.number_param(request, "at"))

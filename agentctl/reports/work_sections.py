@@ -89,8 +89,7 @@ def spending_section(found: ReportDocument) -> Html:
             for one in spending.spent
         ]
         head = ("role", "model", "calls", "answered", "tokens in", "tokens out", "US$")
-        paid = [(point.seconds, point.usd) for point in spending.curve]
-        content.append(html_figure(plots.plot_curve(paid, ("seconds", "US$"))))
+        content.append(html_figure(plots.plot_spending(spending.curve)))
         content.append(html_table(head, rows, numbers=range(2, 7)))
         each = format_usd(found.figures["cost_per_improvement_usd"])
         content.append(element("p", f"A kept improvement cost {each}."))

@@ -1,6 +1,6 @@
-// Plots of profiles, as the server drew them; a curve, shares of a whole.
+// Plots as the server drew them, which reports have too; shares of a whole.
 
-import { drawn, h, s } from "./dom.js";
+import { drawn, h } from "./dom.js";
 import { percent } from "./text.js";
 
 const NAMES = { engines: "Engines", timeline: "Engine timeline", roofline: "Roofline", engine_roofs: "Roofs of the engines" };
@@ -8,22 +8,15 @@ const NAMES = { engines: "Engines", timeline: "Engine timeline", roofline: "Roof
 /** The plots of a kernel's profile, each under its name. */
 export function figures(found, predicted) {
   if (!found.length) return h("p", { class: "soft" }, "The profile does not say enough for plots.");
-  return found.map((one) => [h("h4", {}, predicted ? `${NAMES[one.name]} (predicted)` : NAMES[one.name]),
-    h("figure", { class: `scrolls drawn-${one.name}`, tabindex: "0" }, drawn(one.drawing),
-      h("figcaption", {}, one.caption, one.legend.length ? h("ul", { class: "chart-legend" },
-        one.legend.map(([kind, text]) => h("li", { class: `key-${kind}` }, text))) : null))]);
+  return found.map((one) => [h("h4", {}, predicted ? `${NAMES[one.name]} (predicted)` : NAMES[one.name]), figure(one)]);
 }
 
-/** A curve of [x, y] points as SVG; `names` are those of the axes. */
-export function curve(points, names, label) {
-  if (points.length < 2) return null;
-  const [wide, tall] = [560, 160];
-  const [right, top] = [points.at(-1)[0] || 1, Math.max(...points.map(([, value]) => value)) || 1];
-  const line = points.map(([one, other]) => `${70 + (one / right) * (wide - 80)},${tall - 30 - (other / top) * (tall - 44)}`).join(" ");
-  return s("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", "aria-label": label, class: "curve" },
-    s("polyline", { class: "run", points: line }),
-    s("text", { x: 64, y: 18, "text-anchor": "end" }, names.high), s("text", { x: 64, y: tall - 28, "text-anchor": "end" }, names.low),
-    s("text", { x: 70, y: tall - 10 }, names.first), s("text", { x: wide - 10, y: tall - 10, "text-anchor": "end" }, names.last));
+/** A plot that the server drew, with its caption and legend; null if there was nothing to draw. */
+export function figure(one) {
+  if (one === null) return null;
+  return h("figure", { class: `scrolls drawn-${one.name}`, tabindex: "0" }, drawn(one.drawing),
+    h("figcaption", {}, one.caption, one.legend.length ? h("ul", { class: "chart-legend" },
+      one.legend.map(([kind, text]) => h("li", { class: `key-${kind}` }, text))) : null));
 }
 
 /** Shares of a whole: a bar in pieces, and each by name. `parts` are [name, value, text]. */

@@ -1,7 +1,7 @@
 // What a run cost, and where its time went.
 
 import { get } from "./api.js";
-import { curve, shares } from "./charts.js";
+import { figure, shares } from "./charts.js";
 import { fill, h, table } from "./dom.js";
 import { count, duration, usd } from "./text.js";
 
@@ -31,9 +31,7 @@ export class Money {
     const spent = found.usd === null ? `${usd(found.priced_usd)} at known prices, and ${count(found.unpriced, "call")} without one` : usd(found.usd);
     fill(this.node,
       h("h3", {}, "Cost"), h("p", {}, `${spent}; ${count(found.calls, "call")}, ${count(found.tokens, "token")}`),
-      curve(found.curve.map((one) => [one.seconds, one.usd]), {
-        high: usd(found.curve.at(-1)?.usd ?? 0), low: "$0", first: "0:00", last: duration(found.curve.at(-1)?.seconds ?? 0),
-      }, "What was spent, over the time since the run began"),
+      figure(found.figure),
       rows.length ? table("By role and model", ["role", "model", "calls", "answered", "tokens in", "of these cached", "tokens out", "cost"], rows)
         : h("p", { class: "soft" }, "No call was paid for."),
       h("h3", {}, "Time"), h("p", {}, `${duration(found.seconds)} from the run's first event to ${at === null ? "its latest" : "this one"}`),

@@ -56,7 +56,7 @@ def test_views_come_as_they_are(served, reader):
     now = served.get(f"/api/runs/{RUN}/moment").json
     assert now["run"]["state"] == "completed"
     assert served.get(f"/api/runs/{RUN}/series?since={now['of']}").json["rows"] == []
-    assert served.get(f"/api/runs/{RUN}/spending").json["run"] == RUN
+    assert served.get(f"/api/runs/{RUN}/spending").json["figure"] is None  # no model was asked
 
 
 def test_a_kernel_s_page_has_its_source_as_text_and_its_profile(served, reader):
