@@ -41,11 +41,11 @@ def complete_run(state: RunState, ending: RunEnding) -> list[Decision]:
         return [evaluate_at_level(state, _audit_key(best), best, Level.WHOLE)]
     if isinstance(judged, EvaluationFailed):
         doubt = f"the best kernel was not audited: {judged.error.code}: {judged.error.message}"
-        return [_run_completed(state, ending, best.level, doubt)]
+        return [_run_completed(state, ending, best.level, doubt=doubt)]
     return [_run_completed(state, ending, best.level)]
 
 
-def _run_completed(state: RunState, ending: RunEnding, level: Level | None, doubt: str = "") -> Record:
+def _run_completed(state: RunState, ending: RunEnding, level: Level | None, *, doubt: str = "") -> Record:
     detail = "; ".join(filter(None, (ending.detail, doubt)))
     completed = RunCompleted(reason=ending.reason, detail=detail, level=level)
     return Record((*unused_simplification(state), completed))

@@ -62,7 +62,7 @@ class PredictingRoles:
         self, run: str, key: EffectKey, asked: LookAheadRequest, steps: EffectSteps, proposer: Any
     ) -> EffectOutcome:
         """Let a planner search by predicted latencies; only the variants that it found are logged."""
-        with self._keep_predictions(run, key, asked, steps, proposer.name) as predict:
+        with self._keep_predictions(run, key, asked, steps=steps, author=proposer.name) as predict:
             answer = await proposer.look_ahead(asked, self._log.get_blob, predict)
         variants = canonical_json(answer.variants.model_dump(mode="json"))
         found = answer.variants.found
@@ -95,7 +95,7 @@ class PredictingRoles:
         menu = load_target(asked.target).menu()
         leg = trace_rewrites(read_history(self._log, run, HISTORY_EVENTS), asked.best, menu)
         try:
-            with self._keep_predictions(run, key, asked, steps, name) as predict:
+            with self._keep_predictions(run, key, asked, steps=steps, author=name) as predict:
                 async with asyncio.timeout(SIMPLIFY_SECONDS):
                     answer = await proposer.simplify(asked, leg, self._log.get_blob, predict)
         except TimeoutError as error:
@@ -137,6 +137,7 @@ class PredictingRoles:
         run: str,
         key: EffectKey,
         asked: LookAheadRequest | SimplifyRequest,
+        *,
         steps: EffectSteps,
         author: str,
     ) -> Iterator[Predict]:

@@ -237,7 +237,7 @@ class Supervisor:
             return
         queue.seen = stored[-1].run_seq
         for (ready, charge), item in zip(chosen, stored, strict=True):
-            self._launch_effect(run, queue, ready, charge, item.event_id)
+            self._launch_effect(run, queue, ready, charge=charge, event_id=item.event_id)
 
     def _choose_effects(self) -> dict[str, list[tuple[ReadyEffect, float]]]:
         """Take ready effects up to the limits; return them per run, each with the charge for it."""
@@ -276,13 +276,13 @@ class Supervisor:
         return max(0, self._effect_limit(kind) - sum(flight.kind is kind for flight in flights))
 
     def _launch_effect(
-        self, run: str, queue: RunQueue, ready: ReadyEffect, charge: float, event_id: str
+        self, run: str, queue: RunQueue, ready: ReadyEffect, *, charge: float, event_id: str
     ) -> None:
         with structlog.contextvars.bound_contextvars(run=run, effect=str(ready.key), event_id=event_id):
             # the task copies the context, so its log lines name the run and the effect
             task = asyncio.create_task(self._perform_effect(run, ready), name=f"{run} {ready.key}")
         queue.flying[ready.key] = InFlightEffect(task, ready.kind, charge, asyncio.get_running_loop().time())
-        task.add_done_callback(lambda done: self._on_effect_done(run, queue, ready.key, done))
+        task.add_done_callback(lambda done: self._on_effect_done(run, queue, ready.key, task=done))
 
     async def _perform_effect(self, run: str, ready: ReadyEffect) -> None:
         """Perform an effect. If the log lost a blob that the run needs, pause only this run, until a
@@ -300,7 +300,7 @@ class Supervisor:
                 lambda state: RunPaused(reason=reason, needs_approval=state.needs_approval),
             )
 
-    def _on_effect_done(self, run: str, queue: RunQueue, key: EffectKey, task: asyncio.Task[None]) -> None:
+    def _on_effect_done(self, run: str, queue: RunQueue, key: EffectKey, *, task: asyncio.Task[None]) -> None:
         flight = queue.flying.pop(key)
         seconds = asyncio.get_running_loop().time() - flight.since
         self._shares[flight.kind].settle_charge(run, flight.charge, seconds)

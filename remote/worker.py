@@ -63,7 +63,7 @@ def _die_with_parent() -> None:
 def answer_job(header: bytes, payload: bytes, inputs: InputCache, tell: Tell | None = None) -> Reply:
     """Do one job; whatever fails without the kernel's fault is a failure, never a verdict."""
     try:
-        return _perform_job(_JOBS.validate_json(header), payload, inputs, tell)
+        return _perform_job(_JOBS.validate_json(header), payload, inputs, tell=tell)
     except PatternTooSlowError as error:
         return _failure("pattern_too_slow", str(error))
     except BadPiecesError as error:
@@ -76,10 +76,10 @@ def answer_job(header: bytes, payload: bytes, inputs: InputCache, tell: Tell | N
         return _failure("worker_failed", f"{type(error).__name__}: {error}"[:2000])
 
 
-def _perform_job(job: Job, payload: bytes, inputs: InputCache, tell: Tell | None) -> Reply:
+def _perform_job(job: Job, payload: bytes, inputs: InputCache, *, tell: Tell | None) -> Reply:
     match job:
         case JudgeJob():
-            return JudgeReply(result=_judge_program(job, payload, inputs, tell))
+            return JudgeReply(result=_judge_program(job, payload, inputs, tell=tell))
         case PredictJob():
             predictions = load_judge(job.target).predict_latencies(job, payload)
             return PredictReply(predictions=tuple(predictions))
@@ -100,7 +100,7 @@ def _perform_job(job: Job, payload: bytes, inputs: InputCache, tell: Tell | None
 
 
 def _judge_program(
-    job: JudgeJob, payload: bytes, inputs: InputCache, tell: Tell | None
+    job: JudgeJob, payload: bytes, inputs: InputCache, *, tell: Tell | None
 ) -> JudgeOutcome | PiecesNeeded:
     judge = load_judge(job.target)
     if tell is not None:

@@ -65,7 +65,7 @@ def apply_call_started(state: RunState, event: CallStarted) -> RunState:
         failures=known.failures if known else (),
     )
     prices = state.prices if event.model in state.prices else {**state.prices, event.model: event.price}
-    return _with_question(evolve(state, prices=prices), event, effect, asked)
+    return _with_question(evolve(state, prices=prices), event, effect, question=asked)
 
 
 def apply_call_ended(state: RunState, event: CallEnded) -> RunState:
@@ -90,7 +90,7 @@ def apply_call_ended(state: RunState, event: CallEnded) -> RunState:
         spent_calls=took.calls,
         unknown_cost=state.unknown_cost or event.cost_usd is None,
     )
-    return _with_question(settled, event, effect, known.model_copy(update=said))
+    return _with_question(settled, event, effect, question=known.model_copy(update=said))
 
 
 def apply_agent_started(state: RunState, event: AgentStarted) -> RunState:
@@ -103,7 +103,9 @@ def apply_agent_started(state: RunState, event: AgentStarted) -> RunState:
     if event.number != (before.number if before is not None else 0) + 1:
         raise IllegalEvent(f"{event.key}: coding agent {event.number} out of order")
     charged = _charge_usd(state, before.usd) if before is not None else state
-    return _with_agent(charged, event.key, effect, AgentHold(number=event.number, usd=event.reserved_usd))
+    return _with_agent(
+        charged, event.key, effect, hold=AgentHold(number=event.number, usd=event.reserved_usd)
+    )
 
 
 def apply_agent_ended(state: RunState, event: AgentEnded) -> RunState:
@@ -120,14 +122,14 @@ def apply_agent_ended(state: RunState, event: AgentEnded) -> RunState:
     cost = event.usage.cost_usd
     charged = evolve(_charge_usd(state, event.charged_usd), unknown_cost=state.unknown_cost or cost is None)
     ended = AgentHold(number=effect.agent.number, usd=cost or 0.0, ended=True)
-    return _with_agent(charged, event.key, effect, ended)
+    return _with_agent(charged, event.key, effect, hold=ended)
 
 
 def _charge_usd(state: RunState, usd: float) -> RunState:
     return evolve(state, spent_usd=round_usd(state.spent_usd + usd)) if usd else state
 
 
-def _with_agent(state: RunState, key: str, effect: OpenEffect, hold: AgentHold) -> RunState:
+def _with_agent(state: RunState, key: str, effect: OpenEffect, *, hold: AgentHold) -> RunState:
     open_ = {**state.open, key: effect.model_copy(update={"agent": hold})}
     return evolve(state, open=open_, reserved_usd=reserved_usd(open_.values()))
 
@@ -142,7 +144,7 @@ def _require_open_effect(
 
 
 def _with_question(
-    state: RunState, event: CallStarted | CallEnded, effect: OpenEffect, question: ModelQuestion
+    state: RunState, event: CallStarted | CallEnded, effect: OpenEffect, *, question: ModelQuestion
 ) -> RunState:
     calls = (*effect.calls[: event.call], question, *effect.calls[event.call + 1 :])
     open_ = {**state.open, event.key: effect.model_copy(update={"calls": calls})}

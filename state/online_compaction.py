@@ -56,20 +56,20 @@ def compact_open_log(
             create_file(draft.database, 0o640)
             with closing(schema.open_writer(draft.database)) as new:
                 copy = RemainingRows(handle.connection(), new, leaving)
-                report = _make_draft(copy, new, draft, progress)
+                report = _make_draft(copy, new, draft, progress=progress)
                 crash_point("compaction.proved")
                 with log.pause_appends() as appender:
                     copy.copy_news()
                     event = copy.make_event()
                     head = _complete_draft(new, draft, event, appender.head)
-                    _change_files(log, appender, draft, head)
+                    _change_files(log, appender, draft, head=head)
     finally:
         discard_draft(draft)
     return RebuildResult(event, replace(report, events=copy.rows + 1, head=head), None)
 
 
 def _make_draft(
-    copy: RemainingRows, new: sqlite3.Connection, draft: HomeLayout, progress: ProgressCallback | None
+    copy: RemainingRows, new: sqlite3.Connection, draft: HomeLayout, *, progress: ProgressCallback | None
 ) -> VerifyReport:
     """Copy and prove the log as it is now, then what came meanwhile, until only a few events are missing."""
     schema.migrate_schema(new)
@@ -98,7 +98,7 @@ def _complete_draft(new: sqlite3.Connection, draft: HomeLayout, event: LogRewrit
     return appender.head
 
 
-def _change_files(log: EventLog, appender: Appender, draft: HomeLayout, head: Head) -> None:
+def _change_files(log: EventLog, appender: Appender, draft: HomeLayout, *, head: Head) -> None:
     """Put the draft in the place of the log; appends wait meanwhile, and go on in the new file."""
     layout = HomeLayout(log.home)
     log.require_in_place()

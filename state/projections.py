@@ -356,7 +356,7 @@ def _record_kept(item: RecordedEvent, event: KernelKept) -> Iterator[ReadModelCh
         yield "kept", (*kept, _IF_FASTEST)
     else:  # it is the best now, though a kernel before it may be faster
         yield "kept", (*kept, _BY_ITS_EVENT)
-        yield from _simplified_from(item, candidate.id, event.replaces, candidate.author)
+        yield from _simplified_from(item, candidate.id, event.replaces, author=candidate.author)
         yield "standing", (item.stream,)
     yield (
         "decided",
@@ -382,11 +382,11 @@ def _record_discarded(item: RecordedEvent, event: KernelDiscarded) -> Iterator[R
     fate = ("discarded", event.reason, event.duplicate_of, None, item.run_seq)
     yield "decided", (*_decision_place(item, event.candidate), *fate)
     if event.against is not None and is_simplification(_executor_key(event.candidate)):
-        yield from _simplified_from(item, event.candidate, event.against, None)
+        yield from _simplified_from(item, event.candidate, event.against, author=None)
 
 
 def _simplified_from(
-    item: RecordedEvent, candidate: str, best: str, author: str | None
+    item: RecordedEvent, candidate: str, best: str, *, author: str | None
 ) -> Iterator[ReadModelChange]:
     """Record which kernel was simplified, as the parent of a slot: no round assigned it one."""
     at = _executor_key(candidate)

@@ -175,7 +175,7 @@ class _LogRepair:
                     where = salvage.event_places(old) if where is None else where
                     self._record_unreadable(item, where)
                 else:
-                    self._copy_row(new, copy, item, attested)
+                    self._copy_row(new, copy, item, attested=attested)
                     log_hash = item.hash
             if copy.rows == 0 < last:
                 raise LogDamaged("no event of it can be read; restore a backup")
@@ -193,7 +193,7 @@ class _LogRepair:
         self.lost.setdefault(stream, StreamLoss(stream, run_seq, why)).events += 1
 
     def _copy_row(
-        self, new: sqlite3.Connection, copy: RowCopier, row: EventRow, attested: bytes | None
+        self, new: sqlite3.Connection, copy: RowCopier, row: EventRow, *, attested: bytes | None
     ) -> None:
         if row.stream in self.lost:
             self._record_loss(row.stream, row.run_seq, "")

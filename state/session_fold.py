@@ -22,7 +22,7 @@ def apply_session_started(state: RunState, event: SessionStarted) -> RunState:
     if effect.session is not None:
         raise IllegalEvent(f"{event.key}: a second session")
     begun = SessionProgress(role=event.role, model=event.model, turns=event.turns, by_agent=event.by_agent)
-    return _with_session(state, event.key, effect, begun)
+    return _with_session(state, event.key, effect, session=begun)
 
 
 def apply_tool_started(state: RunState, event: ToolCallStarted) -> RunState:
@@ -41,7 +41,9 @@ def apply_tool_started(state: RunState, event: ToolCallStarted) -> RunState:
     step = ToolStep(turn=event.turn, number=event.number, tool=event.tool, delivery=event.delivery)
     if last is not None and last.result is None:
         step = step.model_copy(update={"tried": last.tried})
-    return _with_session(state, event.key, effect, session.model_copy(update={"steps": (*done, step)}))
+    return _with_session(
+        state, event.key, effect, session=session.model_copy(update={"steps": (*done, step)})
+    )
 
 
 def _may_call_tool(effect: OpenEffect, session: SessionProgress, turn: int) -> bool:
@@ -69,19 +71,23 @@ def apply_kernel_tried(state: RunState, event: KernelTried) -> RunState:
     )
     used = event.device_seconds or 0.0
     charged = evolve(state, device_seconds=round_seconds(state.device_seconds + used)) if used else state
-    return _with_step(charged, event.key, effect, session, step.model_copy(update={"tried": tried}))
+    return _with_step(
+        charged, event.key, effect, session=session, step=step.model_copy(update={"tried": tried})
+    )
 
 
 def apply_tool_completed(state: RunState, event: ToolCallCompleted) -> RunState:
     """End a tool call."""
     effect, session, step = _require_running_step(state, event)
-    return _with_step(state, event.key, effect, session, step.model_copy(update={"result": event.result}))
+    return _with_step(
+        state, event.key, effect, session=session, step=step.model_copy(update={"result": event.result})
+    )
 
 
 def apply_session_ended(state: RunState, event: SessionEnded) -> RunState:
     """End a session; only the effect's outcome can follow."""
     effect, session = _require_session(state, event)
-    return _with_session(state, event.key, effect, session.model_copy(update={"ended": event.reason}))
+    return _with_session(state, event.key, effect, session=session.model_copy(update={"ended": event.reason}))
 
 
 def require_turn(effect: OpenEffect, key: str) -> None:
@@ -118,12 +124,12 @@ def _require_running_step(
 
 
 def _with_step(
-    state: RunState, key: str, effect: OpenEffect, session: SessionProgress, step: ToolStep
+    state: RunState, key: str, effect: OpenEffect, *, session: SessionProgress, step: ToolStep
 ) -> RunState:
     steps = (*session.steps[:-1], step)
-    return _with_session(state, key, effect, session.model_copy(update={"steps": steps}))
+    return _with_session(state, key, effect, session=session.model_copy(update={"steps": steps}))
 
 
-def _with_session(state: RunState, key: str, effect: OpenEffect, session: SessionProgress) -> RunState:
+def _with_session(state: RunState, key: str, effect: OpenEffect, *, session: SessionProgress) -> RunState:
     opened = effect.model_copy(update={"session": session})
     return evolve(state, open={**state.open, key: opened})

@@ -156,7 +156,9 @@ def collect_sections(prompts: PromptSet, target: str) -> list[ReferenceSection]:
     ]
     for one in prompts.list_sections(FileKind.API, target):
         path = f"interface/{one.name}"
-        found += [_make_section("interface", path, piece, one.title) for piece in _split_markdown(one.text)]
+        found += [
+            _make_section("interface", path, piece, title=one.title) for piece in _split_markdown(one.text)
+        ]
     for kind, name in _WHOLE_SECTIONS.items():
         for one in prompts.list_sections(kind, target):
             names = (one.name, *one.item.terms)
@@ -183,7 +185,7 @@ def _technique_section(one: Technique) -> ReferenceSection:
     return ReferenceSection(kind="technique", path="menu", title=one.title, text=text, names=(one.id,))
 
 
-def _make_section(kind: str, path: str, piece: _Piece, title: str = "") -> ReferenceSection:
+def _make_section(kind: str, path: str, piece: _Piece, *, title: str = "") -> ReferenceSection:
     codes = [name for code in _CODE.findall(piece.text.split("; ")[0]) for name in _NAME.findall(code)[:1]]
     return ReferenceSection(
         kind=kind, path=path, title=piece.heading or title, text=piece.text, names=tuple(dict.fromkeys(codes))

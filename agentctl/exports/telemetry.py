@@ -151,7 +151,7 @@ class _SpanWalk:
                 self.calls[_call_name(event)] = (_OpenSpan(now, self._effect_id(event.key), {}), event)
             case CallEnded() as event if _call_name(event) in self.calls:
                 begun, started = self.calls.pop(_call_name(event))
-                yield self._call_span(begun, started, event, now)
+                yield self._call_span(begun, started, event, now=now)
             case EffectEnded() as event:
                 yield from self._end_effect(event, now)
 
@@ -213,7 +213,7 @@ class _SpanWalk:
         begun.attributes |= told
         yield self._build_span(_effect_name(event.key), begun, ("effect", event.key), now, error=error)
 
-    def _call_span(self, begun: _OpenSpan, started: CallStarted, event: CallEnded, now: int) -> TraceSpan:
+    def _call_span(self, begun: _OpenSpan, started: CallStarted, event: CallEnded, *, now: int) -> TraceSpan:
         endpoint, _, model = started.model.partition("/")
         told: dict[str, AttributeValue] = {
             "gen_ai.operation.name": CHAT,

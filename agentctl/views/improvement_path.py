@@ -181,7 +181,9 @@ class PathWalk:
             case KernelKept():
                 self._add_kept(item, item.event)
             case KernelReverted() as event:
-                self._add_removed(item, "reverted", event.dropped, event.restored, event.reason)
+                self._add_removed(
+                    item, "reverted", event.dropped, restored=event.restored, reason=event.reason
+                )
             case KernelRefuted() as event:
                 self._apply_refuted(item, event)
             case ReflectionRecorded(key=key, reflection=reflection):
@@ -278,7 +280,7 @@ class PathWalk:
         return self.plans.get(key._replace(implementation=0, repair=0))
 
     def _add_removed(
-        self, item: RecordedEvent, kind: str, candidate: str, restored: str | None, reason: str
+        self, item: RecordedEvent, kind: str, candidate: str, *, restored: str | None, reason: str
     ) -> None:
         time = item.time.isoformat(timespec="seconds")
         self.taken_back.append(RemovedKernel(item.event_id, time, kind, candidate, restored, reason))
@@ -286,7 +288,7 @@ class PathWalk:
     def _apply_refuted(self, item: RecordedEvent, event: KernelRefuted) -> None:
         restored = event.best.id if event.best else None
         why = self.faults.get(event.candidate, event.error.code)
-        self._add_removed(item, "refuted", event.candidate, restored, why)
+        self._add_removed(item, "refuted", event.candidate, restored=restored, reason=why)
         self.best = event.best
         self.bests = [name for name in self.bests if name != event.candidate]
         self.turns.append((restored, self.taken_back[-1]))

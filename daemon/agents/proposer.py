@@ -111,7 +111,7 @@ class AgentProposer(MechanicalLearner):
             await slot.restore()
             command = await asyncio.to_thread(self._make_command, config, scratch, reserved_usd)
             async with slot.serve(scratch.path), self._reserve(reserved_usd):
-                end = await self._run_agent(command, config, scratch, slot)
+                end = await self._run_agent(command, config, scratch, slot=slot)
                 if slot.failure is not None:
                     raise slot.failure
                 usage = await self._record_end(end, slot)
@@ -173,7 +173,7 @@ class AgentProposer(MechanicalLearner):
             await ledger.settle_lost_agent(self._run, key)
 
     async def _run_agent(
-        self, command: Sequence[str], config: AgentConfig, scratch: ScratchFolder, slot: SlotTools
+        self, command: Sequence[str], config: AgentConfig, scratch: ScratchFolder, *, slot: SlotTools
     ) -> _AgentEnd:
         began, transcript = time.monotonic(), Transcript()
         try:

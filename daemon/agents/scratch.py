@@ -130,7 +130,7 @@ def agent_command(
     command = [program, *(_fill_in(word, values) for word in config.command[1:])]
     dies = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     if jail_strength() is JailStrength.BUBBLEWRAP:
-        return [*dies, *_jail(home, config, scratch, program), *command]
+        return [*dies, *_jail(home, config, scratch, program=program), *command]
     if not allow_weak:
         message = "a coding agent needs bubblewrap, which does not work here, or daemon.allow_weak_jail"
         raise RoleError(ErrorInfo(code="weak_jail", message=message))
@@ -149,7 +149,7 @@ def _fill_in(word: str, values: Mapping[str, str]) -> str:
     return word
 
 
-def _jail(home: Path, config: AgentConfig, scratch: Path, program: str) -> list[str]:
+def _jail(home: Path, config: AgentConfig, scratch: Path, *, program: str) -> list[str]:
     """Return the words before the command: it sees programs, its folder and the network, and no home."""
     command = [
         "bwrap",

@@ -219,10 +219,10 @@ class _ElementOwners:
         for access in self._accesses:
             if access.writes:
                 kind = max(access.kind, WRITE)
-                self._mark_owners(access, first[kind], np.minimum, access.party)
-                self._mark_owners(access, last[kind], np.maximum, access.party)
+                self._mark_owners(access, first[kind], np.minimum, value=access.party)
+                self._mark_owners(access, last[kind], np.maximum, value=access.party)
                 if kind == WRITE:
-                    self._mark_owners(access, latest, np.maximum, access.instruction)
+                    self._mark_owners(access, latest, np.maximum, value=access.instruction)
         for access in self._accesses:
             late = access.owners_view(latest, self._base) > access.instruction
             for kind in _CONFLICTING_WRITES[access.kind]:
@@ -237,6 +237,6 @@ class _ElementOwners:
                         return AccessConflict(access.cell, access.party, int(clashing[0]))
         return None
 
-    def _mark_owners(self, access: _PatternAccess, table: Owners, choose: np.ufunc, value: int) -> None:
+    def _mark_owners(self, access: _PatternAccess, table: Owners, choose: np.ufunc, *, value: int) -> None:
         view = access.owners_view(table, self._base)
         choose(view, value, out=view)

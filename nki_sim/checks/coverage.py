@@ -143,7 +143,7 @@ class _CoverageWalk:
                     yield "uninitialised_read", tensor, number, 0
                 self._leave_to_run(tensor, spoiled=bool(lost))
             elif write:
-                self._record_write(number, index, tensor, offset, lost)
+                self._record_write(number, index, tensor, offset=offset, lost=lost)
             else:
                 missing = self._undefined_places(index, tensor, offset)
                 if missing is None:
@@ -167,7 +167,7 @@ class _CoverageWalk:
         return ~_covered_places(cover.bits, offset * unit, touched, elements=item.elements)
 
     def _record_write(
-        self, number: int, index: int, tensor: int, offset: int, lost: dict[int, Bools]
+        self, number: int, index: int, tensor: int, *, offset: int, lost: dict[int, Bools]
     ) -> None:
         covers, program = self._covers, self._program
         places = self._spread_undefined(number, index, lost) if lost else None

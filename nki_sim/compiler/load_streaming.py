@@ -64,7 +64,7 @@ class _LoadStreamer:
         for (cell, at, place, tensor, offset, write), after in zip(rows, following, strict=True):
             if write:
                 self._defer_load(at)
-            elif self._redirect_access(cell, at, place, tensor, offset):
+            elif self._redirect_access(cell, at, place, tensor=tensor, offset=offset):
                 places.append(place)
             if after != at:
                 if places:
@@ -79,7 +79,7 @@ class _LoadStreamer:
         for part in [part for part in recent if part[0] == tensor]:
             del recent[part]
 
-    def _redirect_access(self, cell: int, at: int, place: int, tensor: int, offset: int) -> bool:
+    def _redirect_access(self, cell: int, at: int, place: int, *, tensor: int, offset: int) -> bool:
         """Redirect an access to a part, loading it if needed; return whether the part is a small tile."""
         site = self._draft.tensor_sites[tensor]
         view = self._forms[at], place, site, offset

@@ -83,7 +83,7 @@ class _SpillTraffic:
             return
         if tensor not in self._copies:
             self._copies[tensor] = self._draft.add_tensor(_spill_site(self._draft.site(tensor)))
-        self._add_move(written + 1, tensor, self._sources[written], SAVE)
+        self._add_move(written + 1, tensor, self._sources[written], origin=SAVE)
 
     def _bring_back(self, row: int, tensor: int) -> None:
         at = self._since[tensor] = self._instruction[row]
@@ -91,14 +91,14 @@ class _SpillTraffic:
         if self._overwrites_tile(at, tensor):
             return
         if tensor in self._copies:
-            self._add_move(at, tensor, self._sources[at], RELOAD)
+            self._add_move(at, tensor, self._sources[at], origin=RELOAD)
         for load in self._contents.current_loads(tensor):
             form, (_, source), offsets = self._contents.load_operands(load)
             self._add_step(
                 at, DraftStep(form, (self._name[tensor], source), offsets, self._sources[at], LOAD_AGAIN)
             )
 
-    def _add_move(self, at: int, tensor: int, source: int, origin: int) -> None:
+    def _add_move(self, at: int, tensor: int, source: int, *, origin: int) -> None:
         key = self._draft.tensor_sites[tensor], origin == SAVE
         if key not in self._spills:
             self._spills[key] = self._draft.add_form(

@@ -282,7 +282,9 @@ class _FlowTracer:
         later = [cell for cell in history.cells if self._soft[cell] and self._starts[cell] >= 0]
         for cell, region in zip(history.cells, history.region, strict=True):
             if self._reads[cell]:
-                self._record_read(history, cell, region, writer, self._reaching_writes(cell, soft, later))
+                self._record_read(
+                    history, cell, region, writer=writer, soft=self._reaching_writes(cell, soft, later)
+                )
             if self._soft[cell]:
                 soft.append(cell)
             elif self._writes[cell]:
@@ -301,7 +303,7 @@ class _FlowTracer:
         return sorted({*soft, *(other for other in later if self._starts[other] == start)})
 
     def _record_read(
-        self, history: _TensorHistory, cell: int, region: int, writer: list[int], soft: list[int]
+        self, history: _TensorHistory, cell: int, region: int, *, writer: list[int], soft: list[int]
     ) -> None:
         near = history.near[region]
         found = [(writer[other], other) for other in near if writer[other] >= 0]

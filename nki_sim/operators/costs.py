@@ -245,7 +245,9 @@ def dma(form: Form, target: Target) -> Cost:
     """On up to 16 engines: a fixed time per descriptor, and bytes / rate; a long run of bytes is several."""
     run = min(map(_run_elements, form.tiles))
     nbytes = max(item.nbytes for item in form.tiles)
-    return _dma_cost(form, target, nbytes, max(_descriptors(item, run, target) for item in form.tiles))
+    return _dma_cost(
+        form, target, nbytes, descriptors=max(_descriptors(item, run, target) for item in form.tiles)
+    )
 
 
 def dma_transpose(form: Form, target: Target) -> Cost:
@@ -254,12 +256,12 @@ def dma_transpose(form: Form, target: Target) -> Cost:
     Of 2-byte types, short runs need more descriptors, as in other transfers, up to one per element.
     """
     src = form["src"]
-    by_element = _dma_cost(form, target, src.nbytes, _descriptors(src, 1, target))
+    by_element = _dma_cost(form, target, src.nbytes, descriptors=_descriptors(src, 1, target))
     if src.itemsize != _TRANSPOSED_BYTES:
         return by_element
     run = min(map(_run_elements, form.tiles))
     ratio = target.dma_transpose_hbm_ratio if src.in_hbm else target.dma_transpose_sbuf_ratio
-    by_run = _dma_cost(form, target, src.nbytes / ratio, _descriptors(src, run, target) / ratio)
+    by_run = _dma_cost(form, target, src.nbytes / ratio, descriptors=_descriptors(src, run, target) / ratio)
     return min(by_run, by_element, key=lambda cost: cost.busy_ns)
 
 
@@ -267,7 +269,9 @@ def dma_compute(form: Form, target: Target) -> Cost:
     """A DMA that moves the bytes of all sources and of dst [I]."""
     run = min(map(_run_elements, form.tiles))
     nbytes = sum(item.nbytes for item in form.tiles)
-    return _dma_cost(form, target, nbytes, sum(_descriptors(item, run, target) for item in form.tiles))
+    return _dma_cost(
+        form, target, nbytes, descriptors=sum(_descriptors(item, run, target) for item in form.tiles)
+    )
 
 
 def _descriptors(item: Operand, run: int, target: Target) -> float:
@@ -275,7 +279,7 @@ def _descriptors(item: Operand, run: int, target: Target) -> float:
     return item.nbytes / min(run * item.itemsize, target.dma_descriptor_bytes)
 
 
-def _dma_cost(form: Form, target: Target, nbytes: float, descriptors: float) -> Cost:
+def _dma_cost(form: Form, target: Target, nbytes: float, *, descriptors: float) -> Cost:
     chip = next((item for item in form.tiles if not item.in_hbm), form["dst"])
     first, channels, rows = _dma_engines(chip, target, spread=chip.in_hbm or form.op == "dma_transpose")
     share = rows / chip.partitions

@@ -216,7 +216,7 @@ class _CheckedExecution:
             views[role][skipped] = before
         for role, operand in operands.items():
             if operand.writes:
-                self._store_result(operand, views[role], kept.get(role), touched.get(role), lost)
+                self._store_result(operand, views[role], kept.get(role), touched=touched.get(role), lost=lost)
 
     def _resolve_address(self, operand: _CheckedOperand, index: _CheckedOperand) -> bool:
         """Resolve the address; False if none of it is in bounds and the instruction skips that."""
@@ -327,7 +327,7 @@ class _CheckedExecution:
 
     def _store_result(
         self, operand: _CheckedOperand, result: Array, kept: tuple[Bools, Array] | None,
-        touched: Bools | None, lost: dict[str, Bools],
+        *, touched: Bools | None, lost: dict[str, Bools],
     ) -> None:  # fmt: skip
         """Scatter results that were computed aside, and record what is now written."""
         rows = slice(None) if kept is None else ~kept[0]

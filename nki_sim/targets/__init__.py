@@ -159,12 +159,12 @@ def parse(name: str, table: Mapping[str, Any]) -> Target:
     wrong = sorted(wanted ^ table.keys())
     if wrong:
         raise TargetError(f"target table {name}: constants missing or unknown: {', '.join(wrong)}")
-    values = {key: _parse_constant(name, key, expected[key], table[key]) for key in wanted}
+    values = {key: _parse_constant(name, key, expected[key], entry=table[key]) for key in wanted}
     sources = MappingProxyType({key: str(table[key]["source"]) for key in sorted(wanted)})
     return Target(name=name, sources=sources, **values)
 
 
-def _parse_constant(target: str, key: str, kind: str, entry: Mapping[str, Any]) -> Any:
+def _parse_constant(target: str, key: str, kind: str, *, entry: Mapping[str, Any]) -> Any:
     value = entry.get("value")
     if entry.get("source") not in TAGS:
         raise TargetError(f"target table {target}: {key} has no source tag of {'/'.join(sorted(TAGS))}")

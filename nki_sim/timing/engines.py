@@ -179,7 +179,7 @@ class Engines:
         if cost.table and cost.table != self._loaded[lane]:
             self._loaded[lane] = cost.table
             self._table[number] = self._target.activation_table_ns
-        at = self._wait_for_engine(number, free_ns, before, self._table[number])
+        at = self._wait_for_engine(number, free_ns, before, table_ns=self._table[number])
         ports = self._ports.ports[number]
         if ports:
             at = self._wait_for_ports(number, ports, at)
@@ -193,7 +193,9 @@ class Engines:
         self.free_ns[lane] = end if array is None else max(at, array.hold_parts(cost.parts, number, end))
         self._lane_last[lane] = number
         self.actions.append(number)
-        self._finish_instruction(number, lane, end, cost.result_ns, at + self._pipeline_ns[lane])
+        self._finish_instruction(
+            number, lane, end, result_ns=cost.result_ns, piped_ns=at + self._pipeline_ns[lane]
+        )
 
     def _engine_free(self, lane: int, cost: Cost) -> tuple[float, int]:
         """When an engine can take an instruction of this cost, and which instruction it waits for."""
@@ -201,21 +203,21 @@ class Engines:
         array = self._arrays.get(lane) if self._arrays else None
         return found if array is None else max(found, array.free_time(cost.parts))
 
-    def _wait_for_engine(self, number: int, free_ns: float, before: int, table_ns: float) -> float:
+    def _wait_for_engine(self, number: int, free_ns: float, before: int, *, table_ns: float) -> float:
         at = self.ready_ns[number]
         if free_ns + table_ns > at:
             at = free_ns + table_ns
-            self._record_wait(number, tl.TABLE if table_ns else tl.ENGINE, before, free_ns)
+            self._record_wait(number, tl.TABLE if table_ns else tl.ENGINE, before, release_ns=free_ns)
         return at
 
-    def _record_wait(self, number: int, cause: int, blocker: int, release_ns: float) -> None:
+    def _record_wait(self, number: int, cause: int, blocker: int, *, release_ns: float) -> None:
         self._cause[number], self._blocker[number], self._release[number] = cause, blocker, release_ns
 
     def _wait_for_ports(self, number: int, ports: tuple[int, ...], at: float) -> float:
         for port in ports:
             if self._port_free[port] > at:
                 at = self._port_free[port]
-                self._record_wait(number, tl.PORT, self._port_last[port], at)
+                self._record_wait(number, tl.PORT, self._port_last[port], release_ns=at)
         return at
 
     def _hold_ports(self, number: int, ports: tuple[int, ...], end: float) -> None:
@@ -235,7 +237,7 @@ class Engines:
     def issue_transfer(self, number: int) -> float:
         """Make a transfer's descriptors and trigger it; return when it reaches the DMA engines."""
         lane, cost = self.lane[number], self._costs[self.forms[number]]
-        at = self._wait_for_engine(number, self.free_ns[lane], self._lane_last[lane], 0.0)
+        at = self._wait_for_engine(number, self.free_ns[lane], self._lane_last[lane], table_ns=0.0)
         made_ns = cost.descriptor_ns
         if cost.software:
             ports = self._ports.ports[number]
@@ -243,7 +245,7 @@ class Engines:
             self._hold_ports(number, ports, at + made_ns)
             next_ns = at + made_ns
         elif made_ns:
-            at, next_ns = self._make_descriptors(number, lane, at, made_ns)
+            at, next_ns = self._make_descriptors(number, lane, at, made_ns=made_ns)
         else:  # they exist already
             next_ns = at
         self.free_ns[lane] = max(next_ns, at + self._target.dma_issue_ns)
@@ -254,7 +256,7 @@ class Engines:
         self._arrival[number] = self._arrived_ns[lane]
         return self._arrival[number]
 
-    def _make_descriptors(self, number: int, lane: int, at: float, made_ns: float) -> tuple[float, float]:
+    def _make_descriptors(self, number: int, lane: int, at: float, *, made_ns: float) -> tuple[float, float]:
         """Make descriptors in hardware; return when that starts, and when the queue may issue its next
         transfer: they are made one transfer of a queue after another.
         """
@@ -262,7 +264,7 @@ class Engines:
         slot_ns, before = dma.next_slot
         if slot_ns > at:
             at = slot_ns
-            self._record_wait(number, tl.DMA, before, at)
+            self._record_wait(number, tl.DMA, before, release_ns=at)
         dma.make_descriptors(number, at, made_ns)
         return at, max(at + made_ns, dma.next_slot[0])
 
@@ -290,7 +292,7 @@ class Engines:
         return True
 
     def _finish_instruction(
-        self, number: int, lane: int, end: float, result_ns: float = 0.0, piped_ns: float = 0.0
+        self, number: int, lane: int, end: float, *, result_ns: float = 0.0, piped_ns: float = 0.0
     ) -> None:
         """Tell followers when they may see the result, and pools when tiles are released.
 
@@ -325,7 +327,7 @@ class Engines:
         for number in tile.entries:
             if time > self.ready_ns[number]:
                 self.ready_ns[number] = time
-                self._record_wait(number, tl.MEMORY, source, self._end[source])
+                self._record_wait(number, tl.MEMORY, source, release_ns=self._end[source])
             self.missing[number] -= 1
             if not self.missing[number]:
                 self.woken.append(number)

@@ -202,13 +202,13 @@ def _make_variants(
             yield (
                 side,
                 _recompile_variant(
-                    forecast, one, _with_values(target, {"sbuf_reserved_bytes": value}), count
+                    forecast, one, _with_values(target, {"sbuf_reserved_bytes": value}), count=count
                 ),
             )
 
 
 def _recompile_variant(
-    forecast: Forecast, one: _CompiledVariant, changed: Target, count: int
+    forecast: Forecast, one: _CompiledVariant, changed: Target, *, count: int
 ) -> _CompiledVariant:
     """The variant for another capacity, or the predicted one if the kernel does not fit."""
     try:

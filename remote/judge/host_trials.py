@@ -85,7 +85,7 @@ class ReturnedOutputs:
         self._judge_shown_tiles(shown, data)
         for name, paths in self._whole_references().items():
             if name in self.by_set or name.isdecimal():
-                self._judge_shown_whole(shown, data, name, paths)
+                self._judge_shown_whole(shown, data, name, paths=paths)
         if self.unsure:
             raise UnsureError(self.unsure)
 
@@ -115,12 +115,12 @@ class ReturnedOutputs:
                 truth = excerpt.truth[number]
                 found = self._measure_difference(piece, data[at], truth)
                 worst.append(self._relative_error(found, _l2_norm(truth) or floors[number], tolerance, at))
-            self._judge_errors(name, worst, refusing_tolerance(name, tolerance), describe_set(name))
+            self._judge_errors(name, worst, refusing_tolerance(name, tolerance), which=describe_set(name))
             if name == SHIFTED_SET:
                 self.stability = assess_stability(max(item[0] for item in worst), tolerance)
 
     def _judge_shown_whole(
-        self, shown: HostOutputs, data: Sequence[bytes], name: str, paths: Sequence[str]
+        self, shown: HostOutputs, data: Sequence[bytes], name: str, *, paths: Sequence[str]
     ) -> None:
         self._refuse_failed_set(name)
         seed = name.isdecimal()
@@ -139,7 +139,7 @@ class ReturnedOutputs:
             name,
             worst,
             tolerance,
-            describe_set(name) if seed else f"{describe_set(name)}, all of the outputs",
+            which=describe_set(name) if seed else f"{describe_set(name)}, all of the outputs",
         )
 
     def _refuse_failed_set(self, name: str) -> None:
@@ -175,7 +175,7 @@ class ReturnedOutputs:
         return error, found.bad, at
 
     def _judge_errors(
-        self, name: str, worst: list[tuple[float, int, int]], tolerance: float, which: str
+        self, name: str, worst: list[tuple[float, int, int]], tolerance: float, *, which: str
     ) -> None:
         if not worst:
             raise BadPiecesError(f"nothing was shown of {which}")

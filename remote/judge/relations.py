@@ -75,10 +75,10 @@ class RelationStep:
         for number, item in enumerate(spec.inputs):
             if item.name in self.relation.inputs:
                 made = parse_change(self.relation.inputs[item.name])
-                found[number] = self._change_array(made, found[number], number, item.scale)
+                found[number] = self._change_array(made, found[number], number, scale=item.scale)
         return found
 
-    def _change_array(self, made: ArrayChange, array: Array, number: int, scale: float) -> Array:
+    def _change_array(self, made: ArrayChange, array: Array, number: int, *, scale: float) -> Array:
         if made.kind == "permute":
             return _turn_axis(array, made.axis, self.turn)
         if made.kind == "shift":

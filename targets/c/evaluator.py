@@ -132,10 +132,10 @@ class CpuEvaluator(OutputEvaluator):
         """Time a correct kernel, in turns with its parent if that is known."""
         parent = await self._build_parent(run)
         try:
-            found = await self._take_steady_times(run, built, parent, kept)
+            found = await self._take_steady_times(run, built, parent, kept=kept)
             if isinstance(found, MeasuredKernel) and found.ratio is not None and found.ratio.high < 1:
                 # A gain is believed when a second measurement shows it, and then that one counts.
-                found = await self._take_steady_times(run, built, parent, kept)
+                found = await self._take_steady_times(run, built, parent, kept=kept)
         except UnsteadyError as error:
             return rejected_outcome(Verdict.UNSTABLE, "benchmark", "unsteady", str(error))
         if isinstance(found, JudgeOutcome):
@@ -179,6 +179,7 @@ class CpuEvaluator(OutputEvaluator):
         run: EvaluationContext,
         built: BuiltKernel,
         parent: BuiltKernel | None,
+        *,
         kept: Mapping[str, Sequence[bytes]],
     ) -> MeasuredKernel | JudgeOutcome:
         """Measure until the times are steady, at most `_TRIES` times: a machine's load passes.
@@ -188,14 +189,15 @@ class CpuEvaluator(OutputEvaluator):
         """
         for _ in range(_TRIES - 1):
             with contextlib.suppress(UnsteadyError):
-                return await self._take_times(run, built, parent, kept)
-        return await self._take_times(run, built, parent, kept)
+                return await self._take_times(run, built, parent, kept=kept)
+        return await self._take_times(run, built, parent, kept=kept)
 
     async def _take_times(
         self,
         run: EvaluationContext,
         built: BuiltKernel,
         parent: BuiltKernel | None,
+        *,
         kept: Mapping[str, Sequence[bytes]],
     ) -> MeasuredKernel | JudgeOutcome:
         """Measure once; check the outputs of some timed calls.

@@ -88,7 +88,7 @@ def product_shapes(form: Form, target: Target) -> Iterator[Breach]:
             f"{dst.partitions}x{dst.free}", "stationary is [K, M], moving is [K, N], dst is [M, N]",
         )  # fmt: skip
     for item in (left, right):
-        yield from _scale_layout(form, item, f"{item.role}_scale", item.free)
+        yield from _scale_layout(form, item, f"{item.role}_scale", free=item.free)
 
 
 def quantised_shapes(form: Form, target: Target) -> Iterator[Breach]:
@@ -102,7 +102,7 @@ def quantised_shapes(form: Form, target: Target) -> Iterator[Breach]:
             "dst", wanted, f"{dst.partitions}x{dst.free}",
             "dst has a quarter of the elements of src, four in each",
         )  # fmt: skip
-    yield from _scale_layout(form, src, "dst_scale", src.free // 4)
+    yield from _scale_layout(form, src, "dst_scale", free=src.free // 4)
 
 
 def _whole_quadrants(item: Operand, target: Target) -> Iterator[Breach]:
@@ -113,7 +113,7 @@ def _whole_quadrants(item: Operand, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def _scale_layout(form: Form, data: Operand, role: str, free: int) -> Iterator[Breach]:
+def _scale_layout(form: Form, data: Operand, role: str, *, free: int) -> Iterator[Breach]:
     """Scales have a row for each group: 4 of each quadrant, from partition 0, 4, 8 or 12 of it."""
     scales = scales_of(form, role)
     for item in scales:

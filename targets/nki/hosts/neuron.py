@@ -142,10 +142,10 @@ class NeuronDevice:
         protocol = protocol_for(run.request.target)
         async with run.time_stage("benchmark"):
             parent = self._measured.get(_kernel_key(run, run.request.base_ms))
-            samples, beside = await self._measure_steadily(steps, run, compiled, parent)
+            samples, beside = await self._measure_steadily(steps, run, compiled, parent=parent)
             if is_steady(samples, protocol) and _warn_implausible(samples, run):
                 # A bound may be wrong, a measurement too: measure once more before people are told.
-                samples, beside = await self._measure_steadily(steps, run, compiled, parent)
+                samples, beside = await self._measure_steadily(steps, run, compiled, parent=parent)
         if not is_steady(samples, protocol):
             return outcome.model_copy(update=_unstable_fields(samples, protocol))
         found, warnings = summarise_samples(samples), _warn_implausible(samples, run)
@@ -156,7 +156,7 @@ class NeuronDevice:
         return outcome.model_copy(update=fields)
 
     async def _measure_steadily(
-        self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, parent: str | None
+        self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, *, parent: str | None
     ) -> tuple[tuple[float, ...], float | None]:
         """Take rounds until one is steady; return the last."""
         protocol = protocol_for(run.request.target)

@@ -65,12 +65,12 @@ def _explain(job: ExplainJob, found: Forecast, work: ProblemWork) -> KernelExpla
         instructions=len(found.compiled.program),
         bottleneck=explanation["bottleneck"],
         unlike=interval.unlike,
-        topics={topic: _render_topic(topic, report, job, ifs) for topic in _known_topics(job.topics)},
+        topics={topic: _render_topic(topic, report, job, ifs=ifs) for topic in _known_topics(job.topics)},
     )
 
 
 def _render_topic(
-    topic: str, report: dict[str, object], job: ExplainJob, ifs: Sequence[WhatIf] | None
+    topic: str, report: dict[str, object], job: ExplainJob, *, ifs: Sequence[WhatIf] | None
 ) -> str:
     if topic == WHAT_IF:
         assert ifs is not None

@@ -126,7 +126,7 @@ class _Judgement:
                 **counters.profile_counters(predicted),
                 "dynamic_loops": predicted.timeline.dynamic_loops,
             }
-            profile = _make_profile(found, explanation, target, _busy_timeline(predicted.timeline))
+            profile = _make_profile(found, explanation, target, timeline=_busy_timeline(predicted.timeline))
         return self.make_outcome(
             Verdict.CORRECT,
             identity=identity,
@@ -352,7 +352,7 @@ def _busy_timeline(timeline: Timeline) -> dict[str, Any]:
 
 
 def _make_profile(
-    found: Mapping[str, Any], explanation: explain.Explanation, target: Target, timeline: Mapping[str, Any]
+    found: Mapping[str, Any], explanation: explain.Explanation, target: Target, *, timeline: Mapping[str, Any]
 ) -> str:
     """The profile for proposers and people; times and counters are predicted."""
     vain = find_inefficiencies(

@@ -113,7 +113,7 @@ class EngineBalancer:
             tried = [
                 (value, move, after)
                 for move, items in moves(now, busy)
-                if (after := self._busy_times_after(busy, now, move, items)) is not None
+                if (after := self._busy_times_after(busy, now, move, items=items)) is not None
                 and (value := _busy_norm(after)) <= IMPROVEMENT_RATIO * _busy_norm(busy)
             ]
             if not tried:
@@ -128,16 +128,16 @@ class EngineBalancer:
                 if now.engine_of(item) != name or item in now.parts:
                     yield replace(whole, engines=_with_engine(now, item, name)), (item,)
             if item in self._free.shared:
-                yield from self._column_share_moves(now, busy, whole, item)
+                yield from self._column_share_moves(now, busy, whole, item=item)
         yield from self._placement_moves(now, busy)
 
     def _column_share_moves(
-        self, now: EngineBalance, busy: BusyTimes, whole: EngineBalance, item: Statement
+        self, now: EngineBalance, busy: BusyTimes, whole: EngineBalance, *, item: Statement
     ) -> Iterator[BalanceMove]:
         """Splits between the instruction's engine and each other engine, such that both take equally long."""
         here, uncut, cost = (
             now.engine_of(item),
-            self._busy_times_after(busy, now, whole, (item,)),
+            self._busy_times_after(busy, now, whole, items=(item,)),
             self._statement_cost(item, whole),
         )
         if uncut is None or cost is None:
@@ -168,7 +168,7 @@ class EngineBalancer:
         return busy
 
     def _busy_times_after(
-        self, busy: BusyTimes, now: EngineBalance, move: EngineBalance, items: Iterable[Statement]
+        self, busy: BusyTimes, now: EngineBalance, move: EngineBalance, *, items: Iterable[Statement]
     ) -> BusyTimes | None:
         """The busy times after a move; None if it would break a rule."""
         banks = sum(tile_banks(tile, self._target) for tile in (*move.tiles, *move.copies))
@@ -206,18 +206,18 @@ class EngineBalancer:
     def _compute_cost(self, item: Statement, balance: EngineBalance) -> BusyTimes | None:
         engine, part = balance.engine_of(item), balance.parts.get(item)
         if part is None:
-            return self._form_cost(item, item.form, engine, balance)
+            return self._form_cost(item, item.form, engine, balance=balance)
         width = result_width(item)
         total: dict[str, float] = {}
         for name, columns in ((engine, width - part.columns), part):
-            cost = self._form_cost(item, narrow_form(item, columns), name, balance)
+            cost = self._form_cost(item, narrow_form(item, columns), name, balance=balance)
             if cost is None:
                 return None
             _add_times(total, cost, 1)
         return total
 
     def _form_cost(
-        self, item: Statement, form: Form | None, engine: str, balance: EngineBalance
+        self, item: Statement, form: Form | None, engine: str, *, balance: EngineBalance
     ) -> BusyTimes | None:
         assert form is not None
         copy = balance.find_copy_read(item, engine)

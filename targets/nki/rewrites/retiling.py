@@ -142,10 +142,10 @@ class _TilingWriter:
                 _set_whole(elements, dim)
             else:
                 size = self._tiling.width if found.is_walked(window) else 1
-                elements[dim] = self._window_node(window.start, size, names, elements[dim])
+                elements[dim] = self._window_node(window.start, size, names, old=elements[dim])
             _set_elements(base[0], elements)
 
-    def _window_node(self, start: Affine, size: int, names: Mapping[str, str], old: ast.expr) -> ast.expr:
+    def _window_node(self, start: Affine, size: int, names: Mapping[str, str], *, old: ast.expr) -> ast.expr:
         first = self._affine_text(start, names)
         if not isinstance(old, ast.Slice | ast.Call):
             return _parse(first)

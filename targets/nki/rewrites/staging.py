@@ -200,7 +200,7 @@ def emit_staged(plan: StagePlan, merged: Sequence[Loop] = ()) -> str:
         if node not in plan.group or node.tensor == plan.tensor:
             return []
         if merged and node is plan.sole_load:
-            return [_write_merged_load(plan, node, name, merged)]
+            return [_write_merged_load(plan, node, name, merged=merged)]
         return [change(node)]
 
     def after(node: Node) -> list[cst.BaseStatement] | None:
@@ -333,7 +333,7 @@ def mergeable_loops(plan: StagePlan) -> tuple[Loop, ...]:
 
 
 def _write_merged_load(
-    plan: StagePlan, load: Statement, name: str, merged: Sequence[Loop]
+    plan: StagePlan, load: Statement, name: str, *, merged: Sequence[Loop]
 ) -> cst.BaseStatement:
     source = load.find_access("src")
     assert source is not None
@@ -346,11 +346,11 @@ def _write_merged_load(
     words = [":", *index, *rest]
     goal = name if set(words) == {":"} else f"{name}[{', '.join(words)}]"
     return syntax.replace_arguments(
-        load.node, {"dst": goal, "src": _merged_source(plan, load, source, by_dim)}
+        load.node, {"dst": goal, "src": _merged_source(plan, load, source, by_dim=by_dim)}
     )
 
 
-def _merged_source(plan: StagePlan, load: Statement, source: Access, by_dim: dict[int, Loop]) -> str:
+def _merged_source(plan: StagePlan, load: Statement, source: Access, *, by_dim: dict[int, Loop]) -> str:
     view, rank = source.view, len(source.tensor.shape)
     parts = parse_windows(plan.kernel, load.texts["src"], rank)
     words = [

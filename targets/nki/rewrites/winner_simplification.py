@@ -126,9 +126,9 @@ class _Simplifier:
         may_go: Collection[int] = kept
         while kept and self._may_predict:
             singles = [(number,) for number in sorted(may_go, key=self._gain_of) if number in kept]
-            near = await self._try_without(start, kept, singles, scale)
+            near = await self._try_without(start, kept, singles, scale=scale)
             if not near:
-                near = await self._try_without(start, kept, self._likely_pairs(kept), scale)
+                near = await self._try_without(start, kept, self._likely_pairs(kept), scale=scale)
             found = await self._select_simplest(near, scale)
             if found is None:
                 break
@@ -148,7 +148,12 @@ class _Simplifier:
         return None
 
     async def _try_without(
-        self, start: str, kept: tuple[int, ...], left_out: Iterable[tuple[int, ...]], scale: PredictionScale
+        self,
+        start: str,
+        kept: tuple[int, ...],
+        left_out: Iterable[tuple[int, ...]],
+        *,
+        scale: PredictionScale,
     ) -> list[_Shortened]:
         """Return the kernels without some rewrites that are as fast as the winner."""
         wanted = [tuple(number for number in kept if number not in gone) for gone in left_out]

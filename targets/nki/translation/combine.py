@@ -43,10 +43,10 @@ def make_reduction(
     tile = context.new_tile(_REDUCED[value.function], partition, free, lines)
     is_row_sum = value.function == "add" and not free and not data.places and len(data.free) == 1
     if is_row_sum and width > _LONG_SUM:
-        _add_up_in_parts(context, data, tile, lines)
+        _add_up_in_parts(context, data, tile, lines=lines)
         return tile
     if is_row_sum and context.prefers_scalar(width):
-        _add_up_by_scalar(context, data, tile, lines)
+        _add_up_by_scalar(context, data, tile, lines=lines)
         return tile
     kept = [atom for atom in data.free if atom not in value.over]
     last = [atom for atom in data.free if atom in value.over]
@@ -64,7 +64,7 @@ def make_reduction(
     return tile
 
 
-def _add_up_in_parts(context: StageContext, data: Tile, total: Tile, lines: Lines) -> None:
+def _add_up_in_parts(context: StageContext, data: Tile, total: Tile, *, lines: Lines) -> None:
     """Add up each partition's elements in parts, and then those: long sums in float32 lose digits."""
     context.busy["vector"] += context.width(data.partition, data.free)
     (loop,) = data.free
@@ -80,7 +80,7 @@ def _add_up_in_parts(context: StageContext, data: Tile, total: Tile, lines: Line
         lines.add(f"nisa.tensor_reduce(dst={result}, op=nl.add, data={between}, axis=1)")
 
 
-def _add_up_by_scalar(context: StageContext, data: Tile, total: Tile, lines: Lines) -> None:
+def _add_up_by_scalar(context: StageContext, data: Tile, total: Tile, *, lines: Lines) -> None:
     """Add up each partition's elements by ScalarE, which copies them on the way."""
     copies = context.new_tile("copies", data.partition, data.free, lines)
     with context.rows(lines, data.partition) as rows:
@@ -144,7 +144,7 @@ def make_scan(context: StageContext, value: Value, partition: Atom | None, free:
             context.view(item, rows, (value.along,), fixed={a: v for a, v in fixed.items() if a in item.free})
             for item in (tile, factor, term)
         ]
-        first = _column(context, start, rows, fixed) if start else float_text(initial or 0.0)
+        first = _column(context, start, rows, fixed=fixed) if start else float_text(initial or 0.0)
         lines.add(
             f"nisa.tensor_tensor_scan(dst={texts[0]}, data0={texts[1]}, data1={texts[2]}, initial={first}, "
             "op0=nl.multiply, op1=nl.add)"
@@ -152,7 +152,7 @@ def make_scan(context: StageContext, value: Value, partition: Atom | None, free:
     return tile
 
 
-def _column(context: StageContext, tile: Tile, rows: Rows, fixed: dict[Atom, str]) -> str:
+def _column(context: StageContext, tile: Tile, rows: Rows, *, fixed: dict[Atom, str]) -> str:
     """One number for each partition, of a tile that may have free loops."""
     boxes = {atom: (fixed[atom], 1) for atom in tile.free}
     return context.view(tile, rows, tile.free, boxes)
@@ -182,7 +182,7 @@ def make_assembled(
         boxes = {atom: (str(first), own.size) for atom, first, own in part.box}
         owns = {own: atom for atom, _, own in part.box}
         if not isinstance(part.value, Number) and context.lines(part.value) is lines:
-            _set_aside(context, tile, part, partition)
+            _set_aside(context, tile, part, partition=partition)
         source = None if isinstance(part.value, Number) else context.tile(part.value, partition)
         if (part.value, partition) in context.set_aside and source is context.set_aside[
             part.value, partition
@@ -202,7 +202,7 @@ def make_assembled(
     return tile
 
 
-def _set_aside(context: StageContext, tile: Tile, part: Part, partition: Atom | None) -> None:
+def _set_aside(context: StageContext, tile: Tile, part: Part, *, partition: Atom | None) -> None:
     """Have a part's value written to its place in the tile, if it has all of the tile's loops."""
     inside = {atom: own for atom, _, own in part.box}
     free = tuple(inside.get(atom, atom) for atom in tile.free)

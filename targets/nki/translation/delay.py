@@ -44,11 +44,11 @@ def _delay_statement(statement: ast.stmt, late: int, taken: set[str]) -> list[as
     if count < 2 or len(instructions) <= late:
         return [statement]
     split = instructions[-late]
-    return _overlap(statement, statement.body[:split], statement.body[split:], count, taken)
+    return _overlap(statement, statement.body[:split], statement.body[split:], count=count, taken=taken)
 
 
 def _overlap(
-    loop: ast.For, first: Sequence[ast.stmt], last: Sequence[ast.stmt], count: int, taken: set[str]
+    loop: ast.For, first: Sequence[ast.stmt], last: Sequence[ast.stmt], *, count: int, taken: set[str]
 ) -> list[ast.stmt]:
     assert isinstance(loop.target, ast.Name)
     variable = loop.target.id

@@ -23,7 +23,7 @@ def make_transposed(
     data = context.tile(value, source_loop)
     lines = context.lines(value)
     tile = context.new_tile("transposed", partition, free, lines)
-    _write_transposes(context, data, tile, source_loop, lines)
+    _write_transposes(context, data, tile, source=source_loop, lines=lines)
     return tile
 
 
@@ -42,14 +42,15 @@ def make_stacked_transpose(
     """
     data, lines = context.tile(value, source), context.lines(value)
     tile = context.new_tile("stacked", both, free, lines)
-    _write_transposes(context, data, tile, source, lines, pair)
+    _write_transposes(context, data, tile, source=source, lines=lines, pair=pair)
     return tile
 
 
-def _write_transposes(  # noqa: PLR0917  two tiles, and how one lies in the other
+def _write_transposes(
     context: StageContext,
     data: Tile,
     tile: Tile,
+    *,
     source: Atom,
     lines: Lines,
     pair: tuple[Atom, Atom, Atom] | None = None,
@@ -57,7 +58,7 @@ def _write_transposes(  # noqa: PLR0917  two tiles, and how one lies in the othe
     """Fill a tile with blocks of another one that lies across it."""
     partition = tile.partition
     others = [atom for atom in tile.free if atom != source]
-    inside = _loops_in_bank(context, others, partition, source)
+    inside = _loops_in_bank(context, others, partition, source=source)
     with ExitStack() as stack:
         around = [atom for atom in others if atom not in inside]
         fixed = {atom: enter_loop(context, stack, lines, atom) for atom in around}
@@ -77,7 +78,7 @@ def _side(count: int) -> int:
 
 
 def _loops_in_bank(
-    context: StageContext, others: Sequence[Atom], partition: Atom | None, source: Atom
+    context: StageContext, others: Sequence[Atom], partition: Atom | None, *, source: Atom
 ) -> tuple[Atom, ...]:
     """The innermost of the other free loops whose blocks lie in one bank together."""
     nest = context.nest

@@ -103,7 +103,7 @@ class _DemandWalk:
             cells = slice(first[number], first[number + 1])
             form = program.forms[program.form_ids[number]]
             one = select_operation(form)
-            part = self._demand_step(form, one, tensors[cells], offsets[cells])
+            part = self._demand_step(form, one, tensors[cells], offsets=offsets[cells])
             if part is not None:
                 dead = {*tensors[cells]} - seen - self._given
                 seen |= dead
@@ -113,7 +113,7 @@ class _DemandWalk:
         return found[::-1]
 
     def _demand_step(
-        self, form: Form, one: InstructionOperation, tensors: Sequence[int], offsets: Sequence[int]
+        self, form: Form, one: InstructionOperation, tensors: Sequence[int], *, offsets: Sequence[int]
     ) -> OperandElements | None:
         """Return the needed part of an instruction's result, and mark what that part needs in turn."""
         effects = [OPERATORS[form.op].effect(form, item.role) for item in form.operands]

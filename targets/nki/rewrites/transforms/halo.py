@@ -188,10 +188,10 @@ def _hull_texts(kernel: Kernel, windows: ShiftedWindows) -> tuple[str, list[str]
         raise RewriteRefused(f"{_tile(first).tensor.name} has other dimensions than what is loaded")
     axis = _tile_axis(windows)
     shape[axis] = f"{shape[axis]} + {max(windows.offsets)}"
-    return _join_slices(kernel, low.texts["src"], high.texts["src"], windows.dimension), shape
+    return _join_slices(kernel, low.texts["src"], high.texts["src"], dimension=windows.dimension), shape
 
 
-def _join_slices(kernel: Kernel, low: str, high: str, dimension: int) -> str:
+def _join_slices(kernel: Kernel, low: str, high: str, *, dimension: int) -> str:
     """The part of an array from where one window begins to where another one ends."""
     parts = []
     for text in (low, high):

@@ -75,21 +75,21 @@ class TakeMoments(Transform[Statement]):
         sums = _find_sums(kernel, place)
         gone = {*find_unused_after(kernel, place, frozenset({sums.data.tensor.id})), *_spared(kernel, place)}
         moments = kernel.fresh_name("moments")
-        made = _take_moments(kernel, sums, moments, _part_size(sums, target))
+        made = _take_moments(kernel, sums, moments, part=_part_size(sums, target))
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
             if node is sums.total:
-                first, *rest = [*made, _scale_moment(kernel, sums, sums.total, f"{moments}[:, 0:1]")]
+                first, *rest = [*made, _scale_moment(kernel, sums, sums.total, moment=f"{moments}[:, 0:1]")]
                 return [syntax.with_leading_lines(first, syntax.leading_lines(sums.total.node)), *rest]
             if node is place:
-                line = _scale_moment(kernel, sums, place, f"{moments}[:, 1:2]")
+                line = _scale_moment(kernel, sums, place, moment=f"{moments}[:, 1:2]")
                 return [syntax.with_leading_lines(line, syntax.leading_lines(place.node))]
             return [] if node in gone else None
 
         return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _take_moments(kernel: Kernel, sums: MomentSums, moments: str, part: int) -> list[cst.BaseStatement]:
+def _take_moments(kernel: Kernel, sums: MomentSums, moments: str, *, part: int) -> list[cst.BaseStatement]:
     """Mean and variance of each row, side by side in the tile `moments`."""
     nl, nisa, rows = kernel.nl, kernel.nisa, sums.data.view.box[0].size
     statistics, count = kernel.fresh_name("statistics"), sums.count // part
@@ -118,7 +118,7 @@ def _spared(kernel: Kernel, squares: Statement) -> list[Statement]:
     return [kernel.declarations[made.tensor.id]] if made is not None and is_tile else []
 
 
-def _scale_moment(kernel: Kernel, sums: MomentSums, item: Statement, moment: str) -> cst.BaseStatement:
+def _scale_moment(kernel: Kernel, sums: MomentSums, item: Statement, *, moment: str) -> cst.BaseStatement:
     """A sum as a moment times the number of elements, written where the sum went."""
     target = item.texts["reduce_res" if item is sums.squares and item.op == "activation_reduce" else "dst"]
     words = {
