@@ -117,8 +117,27 @@ class Variants(FrozenModel):
     reasons: tuple[str, ...] = ()
 
 
+class SessionRequest(FrozenModel):
+    """How a planner or an executor works in a loop with tools: `turns` at most, and what tools may read.
+
+    `context` is the blob of a LearningContext. A kernel within `within_percent` of the model bound is enough.
+    It may spend `cap_usd` and `cap_tokens`; None is no limit of its own.
+    """
+
+    turns: int
+    context: Digest
+    bounds: LatencyBounds
+    within_percent: float
+    cap_usd: float | None = Field(default=None, exclude_if=is_unset)
+    cap_tokens: int | None = Field(default=None, exclude_if=is_unset)
+
+
 class PlanRequest(FrozenModel):
-    """Asks a planner for plan number `key.plan` of `plans` on one parent; `draw` seeds its random choices."""
+    """Asks a planner for plan number `key.plan` of `plans` on one parent; `draw` seeds its random choices.
+
+    With `session`, it works in a loop with tools, and may submit up to `most_plans` plans: this one, and
+    those that follow it.
+    """
 
     key: str
     role: str
@@ -134,21 +153,8 @@ class PlanRequest(FrozenModel):
     """Blob of a LearningContext."""
     variants: Digest | None = None
     """Blob of the Variants that the lookahead found; None if there was no lookahead."""
-
-
-class SessionRequest(FrozenModel):
-    """How an executor works in a loop with tools: at most `turns` answers, and what the tools may read.
-
-    `context` is the blob of a LearningContext. A kernel within `within_percent` of the model bound is enough.
-    It may spend `cap_usd` and `cap_tokens`; None is no limit of its own.
-    """
-
-    turns: int
-    context: Digest
-    bounds: LatencyBounds
-    within_percent: float
-    cap_usd: float | None = Field(default=None, exclude_if=is_unset)
-    cap_tokens: int | None = Field(default=None, exclude_if=is_unset)
+    session: SessionRequest | None = Field(default=None, exclude_if=is_unset)
+    most_plans: int = Field(default=1, ge=1, exclude_if=lambda value: value == 1)
 
 
 class ImplementRequest(FrozenModel):

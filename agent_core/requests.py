@@ -19,7 +19,7 @@ from agent_core.effects import (
     SessionRequest,
 )
 from agent_core.proposers import AGENT, is_llm_proposer
-from agent_core.round_view import CandidateSlot, look_ahead_variants
+from agent_core.round_view import MOST_PLANS, CandidateSlot, look_ahead_variants
 from stability.attempt_history import tried_codes
 from state.events import KernelProposed
 from state.fold import RunState
@@ -63,18 +63,26 @@ def _reads_context(state: RunState, key: EffectKey) -> bool:
 
 
 def _works_in_loop(state: RunState, key: EffectKey) -> bool:
-    """Return whether an executor's effect is a session with tools."""
+    """Return whether an effect of a planner or an executor is a session with tools."""
     slot = state.slot_of(key)
-    if key.role is not Role.EXECUTOR or slot is None:
+    if key.role not in (Role.PLANNER, Role.EXECUTOR) or slot is None:
         return False
     if not is_llm_proposer(slot.planner):
-        return slot.planner == AGENT
-    return form_of_role(state.config.llm, key.repair > 0) == "loop"
+        return slot.planner == AGENT and key.role is Role.EXECUTOR
+    role = "repairer" if key.repair > 0 else key.role.value
+    return form_of_role(state.config.llm, role) == "loop"
 
 
-def form_of_role(settings: LlmConfig, repairs: bool) -> RoleForm:
-    """Return how the executor works, or the repairer if it `repairs`."""
-    return settings.repairer_form or settings.form if repairs else settings.form
+def form_of_role(settings: LlmConfig, role: str) -> RoleForm:
+    """Return how planner, executor or repairer work; all others answer questions."""
+    match role:
+        case "planner":
+            return settings.planner_form or "question"
+        case "executor":
+            return settings.form
+        case "repairer":
+            return settings.repairer_form or settings.form
+    return "question"
 
 
 def learning_context(state: RunState) -> LearningContext:
@@ -124,6 +132,7 @@ def _look_ahead_effect(state: RunState, key: EffectKey, place: CandidateSlot, co
 def _plan_effect(state: RunState, key: EffectKey, place: CandidateSlot, context: bytes) -> Effect:
     assert place.slot is not None
     assert state.best is not None
+    session = _session_request(state, key, context) if _works_in_loop(state, key) else None
     request = PlanRequest(
         key=str(key),
         role=key.role,
@@ -137,6 +146,8 @@ def _plan_effect(state: RunState, key: EffectKey, place: CandidateSlot, context:
         best_ms=state.best.latency_ms,
         context=digest_of(context),
         variants=look_ahead_variants(state, place.slot),
+        session=session,
+        most_plans=min(MOST_PLANS, place.slot.plans - key.plan) if session is not None else 1,
     )
     return Effect(key, request, (context,))
 

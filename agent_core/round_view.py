@@ -46,6 +46,9 @@ UNUSABLE_ANSWERS = frozenset({
 MOST_FURTHER = 3
 """The most kernels that a session submits besides its first."""
 
+MOST_PLANS = 4
+"""The most plans that a planner's session submits."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelAttempt:
@@ -166,6 +169,7 @@ def _planned_slots(state: RunState, slot: SlotAssignment, refused: Refusals) -> 
         yield CandidateSlot(parent, slot, waits_for=looking)
         return
     in_turn, is_waiting = slot.model is not None and spending.is_probing(state), False
+    in_sessions = slot.model is not None and state.config.llm.planner_form == "loop"
     for number in range(slot.plans):
         key = EffectKey(state.round, slot.slot, number, 0, 0, Role.PLANNER)
         planned = state.outcomes.get(str(key))
@@ -174,6 +178,8 @@ def _planned_slots(state: RunState, slot: SlotAssignment, refused: Refusals) -> 
                 return
             is_waiting = True
             yield CandidateSlot(parent, slot, waits_for=key)
+            if in_sessions:  # one after the other: a session may submit the plans that follow
+                return
         elif not isinstance(planned, PlanFailed):
             assert isinstance(planned, PlanProposed)
             for implementation in range(slot.implementations):

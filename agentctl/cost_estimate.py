@@ -26,7 +26,7 @@ from agent_core.providers.completion import AnswerSchema, CompletionRequest
 from agent_core.providers.windows import LETTERS_PER_TOKEN, estimate_request_tokens, estimate_tokens
 from agent_core.requests import form_of_role, reserved_agent_usd
 from agent_core.roles.ask_protocol import FillPrompt
-from agent_core.roles.llm import LlmRoles, session
+from agent_core.roles.llm import LlmRoles, planner_session, session
 from agent_core.tools.answers import MOST_WITH_MORE
 from agentctl.sample_requests import SampleRequests
 from daemon.calls import model_catalog, request_rendering
@@ -45,6 +45,8 @@ ANSWER_TOKENS: Mapping[str, int] = {
 
 SESSION_TURNS = 6
 """Assumed turns of a session, if it may take as many."""
+SESSION_PLANS = 3
+"""Assumed plans that a planner's session submits, if it may submit as many."""
 TURN_TOKENS = 800
 """Assumed tokens by which a turn makes the dialogue longer: an answer with edits, and short results."""
 _MOST_RESULTS = session.MOST_CALLS * ceil(MOST_WITH_MORE / LETTERS_PER_TOKEN)
@@ -128,12 +130,18 @@ def calls_per_role(config: RunConfig) -> dict[str, tuple[float, float]]:
     if not asking:
         return {}
     return {
-        "planner": (plans, plans),
+        "planner": (plans / _usual_plans(config), plans),
         "executor": (kernels, kernels),
         "repairer": (0.0, repairs),
         "reflector": (kernels, kernels),  # once per attempt, on its last try
         "summarizer": (pairs, pairs),
     }
+
+
+def _usual_plans(config: RunConfig) -> int:
+    """Return how many plans a planner is assumed to answer with: sessions submit several."""
+    in_loop = form_of_role(config.llm, "planner") == "loop"
+    return min(SESSION_PLANS, config.search.plans) if in_loop else 1
 
 
 def models_of_role(config: RunConfig, role: str) -> tuple[ModelShare, ...]:
@@ -254,10 +262,11 @@ def render_first_request(
         RoleError: it does not fit the model.
     """
     capture = _RequestCapture(model, config, prompts)
-    in_loop = role in _WRITES_KERNEL and form_of_role(config.run.llm, role == "repairer") == "loop"
-    if in_loop and session.ROLE in prompts.manifest.roles:
-        rendered = capture.render(session.ROLE, stand_in.fill_session(role))
-        return rendered.model_copy(update={"tools": session.define_tools(config.run.target)})
+    prompt = planner_session.ROLE if role == "planner" else session.ROLE
+    if form_of_role(config.run.llm, role) == "loop" and prompt in prompts.manifest.roles:
+        rendered = capture.render(prompt, stand_in.fill_session(role))
+        tools = session.define_tools(config.run.target, planning=role == "planner")
+        return rendered.model_copy(update={"tools": tools})
     try:
         asyncio.run(stand_in.ask_role(role, LlmRoles(model, capture)))
     except _RequestRendered as rendered:

@@ -20,7 +20,8 @@ from agent_core.effects import (
 )
 from agent_core.roles import ReadBlob
 from agent_core.roles.ask_protocol import FillPrompt, TokenBudget
-from agent_core.roles.llm import LlmRoles, session
+from agent_core.roles.llm import LlmRoles, PlannerOptions, planner_session, session
+from agent_core.round_view import MOST_PLANS
 from seeds import Problem
 from state.model import (
     Benchmark,
@@ -118,14 +119,19 @@ class SampleRequests:
         return makers[role]()
 
     def fill_session(self, role: str) -> FillPrompt:
-        """Return what fills the prompt of an executor's, or a repairer's, session."""
-        request = self._repair_request() if role == "repairer" else self._implement_request()
+        """Return what fills the prompt of a session of planner, executor or repairer."""
         terms = SessionRequest(
             turns=self._config.llm.turns,
             context=self._context,
             bounds=self._standing.bounds,
             within_percent=self._config.search.within_percent,
         )
+        if role == "planner":
+            asked = self._plan_request()
+            most = min(MOST_PLANS, asked.plans)
+            planned = asked.model_copy(update={"session": terms, "most_plans": most})
+            return planner_session.make_fill(planned, self._read, PlannerOptions())
+        request = self._repair_request() if role == "repairer" else self._implement_request()
         held = request.model_copy(update={"session": terms})
 
         def filled(room: TokenBudget) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from agent_core.effects import (
     ReflectRequest,
     SummarizeRequest,
 )
-from agent_core.roles import KernelAnswer, RoleError
+from agent_core.roles import KernelAnswer, PlanAnswer, RoleError
 from agent_core.roles.mechanical import reflection_of
 from agent_core.round_view import further_keys
 from daemon.profiles import parse_counters
@@ -29,6 +29,7 @@ from state.events import (
     ExperienceRecorded,
     KernelProposed,
     PlanFailed,
+    PlanProposed,
     PredictionBatch,
     ProfileRecorded,
     ReflectionRecorded,
@@ -43,6 +44,15 @@ class EffectOutcome:
 
     events: tuple[Event, ...]
     blobs: tuple[bytes, ...] = ()
+
+
+def proposed_plans(key: EffectKey, answer: PlanAnswer) -> EffectOutcome:
+    """Return the outcome of a planner: its plan, and those that its session submitted besides."""
+    further = (
+        PlanProposed(key=str(key._replace(plan=key.plan + number)), plan=plan, beside=str(key))
+        for number, plan in enumerate(answer.further, 1)
+    )
+    return EffectOutcome((PlanProposed(key=str(key), plan=answer.plan, usage=answer.usage), *further))
 
 
 def proposed_kernels(state: RunState, key: EffectKey, answer: KernelAnswer, author: str) -> EffectOutcome:

@@ -40,6 +40,7 @@ from daemon.outcomes import (
     internal_error,
     machine_failure,
     proposed_kernels,
+    proposed_plans,
     role_failure,
     verdict_outcome,
 )
@@ -67,7 +68,6 @@ from state.events import (
     ExperienceRecorded,
     KernelProposed,
     KernelTried,
-    PlanProposed,
     ReflectionRecorded,
     RunPaused,
     effect_key,
@@ -283,7 +283,7 @@ class EffectRunner:
 
     async def _propose_plan(self, run: str, key: EffectKey, asked: Any) -> EffectOutcome:
         answer = await self._select_proposer(run, key).plan(asked, self._log.get_blob)
-        return EffectOutcome((PlanProposed(key=str(key), plan=answer.plan, usage=answer.usage),))
+        return proposed_plans(key, answer)
 
     async def _implement_plan(self, run: str, key: EffectKey, asked: Any) -> EffectOutcome:
         proposer = self._select_proposer(run, key)

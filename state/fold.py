@@ -280,10 +280,8 @@ def _apply_effect_ended(state: RunState, event: EffectEnded) -> RunState:
     if event.key in state.outcomes:
         raise IllegalEvent(f"{event.key}: a second outcome")
     opened = state.open.get(event.key)
-    if isinstance(event, KernelProposed) and event.beside is not None:
-        if (
-            event.beside not in state.outcomes
-        ):  # its session came too late: then its first kernel alone counts
+    if isinstance(event, KernelProposed | PlanProposed) and event.beside is not None:
+        if event.beside not in state.outcomes:  # its session came too late: then its first one alone counts
             return state
         return evolve(
             state,

@@ -75,7 +75,10 @@ class LookAheadAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PlanAnswer:
+    """A plan, and further ones for the numbers that follow its own."""
+
     plan: Plan
+    further: tuple[Plan, ...] = ()
     usage: Usage = field(default_factory=Usage)
 
 

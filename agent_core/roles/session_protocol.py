@@ -68,8 +68,8 @@ class SessionHost(Protocol):
         """
         ...
 
-    async def begin(self, tools: Sequence[str], turns: int) -> None:
-        """Log that the session begins, if it is not logged yet."""
+    async def begin(self, role: str, tools: Sequence[str], turns: int) -> None:
+        """Log that a session by the prompt `role` begins, if it is not logged yet."""
         ...
 
     async def converse(

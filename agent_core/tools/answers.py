@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ConfigDict, Field
 
-from state.model import Evaluation, FrozenModel
+from state.model import Evaluation, FrozenModel, Plan
 
 MOST_CHARACTERS = 1600
 """The longest answer, about 400 tokens."""
@@ -84,13 +84,14 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """How a tool ends the session: with kernels, or without one for a reason.
+    """How a tool ends the session: with kernels, with plans, or without either for a reason.
 
     `further` are the kernels that compete besides the first.
     """
 
     submitted: Submission | None = None
     further: tuple[Submission, ...] = ()
+    plans: tuple[Plan, ...] = ()
     reason: str = ""
 
 

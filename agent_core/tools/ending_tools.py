@@ -1,4 +1,4 @@
-"""Tools that end a session: submit, give_up."""
+"""Tools that end a session: submit, submit_plans, give_up."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pydantic import ConfigDict, Field
 
 from agent_core.roles.llm.blocks import AnswerFault
+from agent_core.roles.llm.plans import PlanReply, build_plan, check_plan
 from agent_core.roles.llm.quoting import single_line
 from agent_core.roles.llm.techniques import accept_technique, techniques_by_id
-from agent_core.round_view import MOST_FURTHER
+from agent_core.round_view import MOST_FURTHER, MOST_PLANS
 from agent_core.tools.answers import SessionEnd, Submission, ToolAnswer, ToolArguments, ToolFault, ToolOutcome
 from agent_core.tools.kernel_tools import evaluate
 from agent_core.tools.workbench import SourceArguments, Workbench, resolve_source
@@ -119,6 +120,42 @@ def _accept_technique(bench: Workbench, said: str) -> str:
         return accept_technique(said, techniques_by_id(bench.prompts, bench.task.target))
     except AnswerFault as fault:
         raise ToolFault(fault.code, str(fault), "`lookup` finds techniques by what they do.") from fault
+
+
+class SubmitPlansArguments(ToolArguments):
+    """Arguments of `submit_plans`."""
+
+    plans: tuple[PlanReply, ...] = Field(
+        min_length=1, max_length=MOST_PLANS, description="different changes, each complete; the best first"
+    )
+
+
+class SubmitPlansAnswer(ToolAnswer):
+    """The plans are handed over."""
+
+    titles: tuple[str, ...]
+
+    def render(self) -> str:
+        """Return what was submitted."""
+        return "\n".join(["submitted:", *(f"- {title}" for title in self.titles)])
+
+
+async def submit_plans(bench: Workbench, said: SubmitPlansArguments) -> ToolOutcome:
+    """End a planner's session with plans; each is checked, and all are refused if one is wrong."""
+    rules = bench.plan_rules
+    assert rules is not None, "only planners are offered this tool"
+    if len(said.plans) > rules.most:
+        message = f"there are {len(said.plans)} plans, and {rules.most} are wanted"
+        raise ToolFault("too_many_plans", message, "Send the best ones.")
+    found = []
+    for number, reply in enumerate(said.plans, 1):
+        try:
+            found.append(build_plan(check_plan(reply, rules), rules))
+        except AnswerFault as fault:
+            hint = "`lookup` finds techniques; the counters are those of the profile."
+            raise ToolFault(fault.code, f"plan {number}: {fault}", hint) from fault
+    titles = tuple(plan.title for plan in found)
+    return ToolOutcome(SubmitPlansAnswer(titles=titles), end=SessionEnd(plans=tuple(found)))
 
 
 class GiveUpArguments(ToolArguments):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -170,13 +170,36 @@ TOOLS: Mapping[str, Tool] = {
         ),
     )
 }
-"""All tools, in the order in which models see them."""
+"""The tools of whoever writes kernels, in the order in which models see them."""
+
+_READING = ("lookup", "check", "profile", "what_if", "compare", "list_rewrites", "history", "recall")
+
+PLANNING_TOOLS: Mapping[str, Tool] = {
+    **{name: TOOLS[name] for name in _READING},
+    "submit_plans": Tool(
+        "submit_plans",
+        "End the session with plans; another model carries them out.",
+        ending_tools.SubmitPlansArguments,
+        ending_tools.SubmitPlansAnswer,
+        ending_tools.submit_plans,
+        ends=True,
+    ),
+    "give_up": replace(TOOLS["give_up"], description="End the session without a plan."),
+}
+"""The tools of planners. Judging kernels is the executor's work, so `evaluate` is not among them."""
 
 
-def list_tools(target: str) -> list[Tool]:
-    """Return the tools that a target offers, in order."""
+def list_tools(target: str, *, planning: bool = False) -> list[Tool]:
+    """Return the tools that a target offers to whoever writes kernels, or plans them; in order."""
     parts = load_target(target).parts.tools
-    return [tool for tool in TOOLS.values() if tool.is_offered(parts)]
+    tools = PLANNING_TOOLS if planning else TOOLS
+    return [tool for tool in tools.values() if tool.is_offered(parts)]
+
+
+def is_ending_tool(name: str) -> bool:
+    """Return whether a call of this tool may end a session."""
+    tool = TOOLS.get(name) or PLANNING_TOOLS.get(name)
+    return tool is not None and tool.ends
 
 
 async def call_tool(bench: Workbench, name: str, arguments: str | Mapping[str, Any]) -> ToolOutcome:
@@ -184,7 +207,9 @@ async def call_tool(bench: Workbench, name: str, arguments: str | Mapping[str, A
 
     Whatever is wrong with the call, or fails through no fault of the process's own, is said in the answer.
     """
-    offered = {tool.name: tool for tool in list_tools(bench.task.target)}
+    offered = {
+        tool.name: tool for tool in list_tools(bench.task.target, planning=bench.plan_rules is not None)
+    }
     tool = offered.get(name)
     if tool is None:
         near = get_close_matches(name, offered, n=1)

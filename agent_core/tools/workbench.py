@@ -27,6 +27,7 @@ from state.model import (
 
 if TYPE_CHECKING:
     from agent_core.prompting import PromptSet
+    from agent_core.roles.llm.plans import PlanRules
     from agent_core.tools.rewriting import KernelPlace, Rewriter
 
 _SHOWN = 100
@@ -87,7 +88,10 @@ class KernelTask:
 
 @dataclass
 class Workbench:
-    """Everything that the calls of one session share. `rewriter` is None if the target has no engine."""
+    """Everything that the calls of one session share. `rewriter` is None if the target has no engine.
+
+    A planner's session has `plan_rules`, and only the tools that planners get.
+    """
 
     task: KernelTask
     lab: KernelLab
@@ -95,6 +99,7 @@ class Workbench:
     prompts: PromptSet
     versions: list[str]
     rewriter: Rewriter | None = None
+    plan_rules: PlanRules | None = None
     judged: dict[str, JudgedKernel] = field(default_factory=dict)
 
     def add_version(self, source: str) -> str:

@@ -29,7 +29,7 @@ from agentctl.verbs.why import format_story
 from agentctl.views import as_json
 from agentctl.views.candidate import CandidateView, load_candidate
 from agentctl.views.exchange import Exchange, load_exchanges
-from agentctl.views.session import SessionView, load_session
+from agentctl.views.session import SessionView, load_planning, load_session
 from daemon import exits
 from daemon.errors import DaemonError
 from state.errors import BlobMissing, BlobPruned
@@ -103,11 +103,12 @@ def _show_kernel(session: Session, run: str, name: str, *, what: str) -> None:
         found = load_candidate(reader, run, name)
         asked = load_exchanges(reader, run, found.id) if what in ("prompt", "answer") else ()
         held = load_session(reader, run, found.id) if what == "session" else None
+        planning = load_planning(reader, run, found.id) if what == "session" else None
     if what == "session":
-        if held is None:
+        if held is None and planning is None:
             raise DaemonError(f"no session was held for {found.id}", code="no_session")
-        content = {"run": run, "candidate": found.id, "session": as_json(held)}
-        session.emit(content, "\n".join(_session_lines(held, found.id)))
+        content = {"run": run, "candidate": found.id, "session": as_json(held), "planning": as_json(planning)}
+        session.emit(content, "\n".join(_dialogue_lines(planning, held, found.id)))
         return
     if what in ("prompt", "answer"):
         if not asked:
@@ -249,11 +250,20 @@ def _answer_lines(one: Exchange) -> Iterator[str]:
     yield ""
 
 
-def _session_lines(held: SessionView, kernel: str) -> Iterator[str]:
+def _dialogue_lines(planning: SessionView | None, held: SessionView | None, kernel: str) -> Iterator[str]:
+    if planning is not None:
+        yield from _session_lines(planning, planning.candidate, "planner's session")
+    if planning is not None and held is not None:
+        yield ""
+    if held is not None:
+        yield from _session_lines(held, kernel, "session")
+
+
+def _session_lines(held: SessionView, kernel: str, whose: str) -> Iterator[str]:
     ended = f"ended: {held.reason}" if held.reason else "goes on"
     detail = f", {held.detail}" if held.detail else ""
     turns = f"{held.turns_taken} of {held.most_turns} turns"
-    yield f"session with {held.model} ({held.place}): {turns}, {ended}{detail}"
+    yield f"{whose} with {held.model} ({held.place}): {turns}, {ended}{detail}"
     if held.candidate != kernel:
         yield f"  it is the session of {held.candidate}, which submitted {kernel} besides"
     if any(turn.exchange for turn in held.turns):

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from state.errors import BlobMissing
-from state.events import CallCompleted, CallEnded, CallFailed, CallLost, CallStarted, KernelProposed
+from state.events import (
+    CallCompleted,
+    CallEnded,
+    CallFailed,
+    CallLost,
+    CallStarted,
+    KernelProposed,
+    PlanProposed,
+)
 from state.model import EffectKey, Role
 from state.reader import LogReader
 from state.records import RecordedEvent
@@ -62,17 +70,28 @@ def load_exchanges(
     found: list[Exchange] = []
     for role in MODEL_ROLES:
         key = (plan if role is Role.PLANNER else place).for_role(role)
-        if role is Role.EXECUTOR:
-            key = executor_key(reader, run, candidate, at=at)
+        if role in (Role.PLANNER, Role.EXECUTOR):
+            key = find_asked_key(reader, run, key, at=at)
         found += (_build_exchange(reader, *pair) for pair in _call_attempts(reader, run, key, at=at))
     return tuple(found)
 
 
 def executor_key(reader: LogReader, run: str, candidate: str, *, at: int | None = None) -> EffectKey:
     """Return the effect that wrote a kernel: its own, or the session that submitted it besides another."""
-    own = EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
+    return find_asked_key(reader, run, EffectKey.parse(f"{candidate}.{Role.EXECUTOR}"), at=at)
+
+
+def planner_key(reader: LogReader, run: str, candidate: str, *, at: int | None = None) -> EffectKey:
+    """Return the effect that planned a kernel: its plan's own, or the session that submitted that besides."""
+    place = EffectKey.parse(f"{candidate}.{Role.PLANNER}")._replace(implementation=0, repair=0)
+    return find_asked_key(reader, run, place, at=at)
+
+
+def find_asked_key(reader: LogReader, run: str, own: EffectKey, *, at: int | None = None) -> EffectKey:
+    """Return the effect that asked a model for an outcome: its own, or that of a session beside it."""
     item = reader.event_by_key(run, f"{own}#outcome", at)
-    beside = item.event.beside if item is not None and isinstance(item.event, KernelProposed) else None
+    found = item.event if item is not None else None
+    beside = found.beside if isinstance(found, KernelProposed | PlanProposed) else None
     return own if beside is None else EffectKey.parse(beside)
 
 

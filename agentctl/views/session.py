@@ -1,11 +1,11 @@
-"""The session of a kernel as a dialogue: each turn with its text, its tool calls and what came of them."""
+"""The sessions of a kernel and of its plan as dialogues: turns, tool calls, and what came of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agentctl.views.exchange import Exchange, executor_key, load_exchanges
+from agentctl.views.exchange import Exchange, executor_key, load_exchanges, planner_key
 from state.errors import BlobMissing
 from state.events import KernelTried, SessionEnded, SessionStarted, ToolCallCompleted, ToolCallStarted
 from state.events.session import tool_call_name
@@ -73,7 +73,17 @@ def load_session(reader: LogReader, run: str, candidate: str, *, at: int | None 
 
     With `at`, return it as it was after that event of the run.
     """
-    key = executor_key(reader, run, candidate, at=at)
+    return _load_dialogue(reader, run, executor_key(reader, run, candidate, at=at), at=at)
+
+
+def load_planning(
+    reader: LogReader, run: str, candidate: str, *, at: int | None = None
+) -> SessionView | None:
+    """Return the session that planned a kernel, as `load_session` does."""
+    return _load_dialogue(reader, run, planner_key(reader, run, candidate, at=at), at=at)
+
+
+def _load_dialogue(reader: LogReader, run: str, key: EffectKey, *, at: int | None) -> SessionView | None:
     begun = reader.event_by_key(run, f"{key}#session", at)
     if begun is None or not isinstance(begun.event, SessionStarted):
         return None

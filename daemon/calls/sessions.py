@@ -19,7 +19,6 @@ from agent_core.providers.completion import DialogueStep, ModelTurn, ToolCall, T
 from agent_core.requests import make_evaluation_request
 from agent_core.roles import RoleError
 from agent_core.roles.ask_protocol import FillPrompt
-from agent_core.roles.llm.session import ROLE
 from agent_core.roles.session_protocol import PastCall, PastVerdict
 from agent_core.tools.rewriting import Rewriter
 from agent_core.tools.workbench import LabVerdict, RefusedKernel
@@ -133,12 +132,12 @@ class DurableSession:
         found = self._log.event_by_key(self._run, f"{self._key}#call{turn}.{attempt}#outcome")
         return found.event.charged_amount if found and isinstance(found.event, CallCompleted) else Amount()
 
-    async def begin(self, tools: Sequence[str], turns: int) -> None:
+    async def begin(self, role: str, tools: Sequence[str], turns: int) -> None:
         """Log that the session begins, if it is not logged yet."""
         if self._progress() is None:
             model = model_of(self._state(), self._key) or ""
             started = SessionStarted(
-                key=str(self._key), role=ROLE, model=model, tools=tuple(tools), turns=turns
+                key=str(self._key), role=role, model=model, tools=tuple(tools), turns=turns
             )
             await self._append(started)
 

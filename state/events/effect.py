@@ -52,10 +52,16 @@ class PlanStarted(EffectStarted):
 
 
 class PlanProposed(EffectEnded):
+    """A plan exists. `beside` is the key of the planner whose session submitted it besides its first plan.
+
+    It then has no start of its own.
+    """
+
     version = 2
     family = "plan"
     type: Literal["PlanProposed"] = "PlanProposed"
     plan: Plan
+    beside: Key | None = Field(default=None, exclude_if=is_empty)
 
 
 class PlanFailed(EffectEnded):

@@ -187,6 +187,12 @@ class LlmConfig(FrozenModel):
     repairer_form: RoleForm | None = Field(
         default=None, description="how refused kernels are repaired; unset: as plans are carried out"
     )
+    planner_form: RoleForm | None = Field(
+        default=None,
+        exclude_if=is_unset,
+        description="how kernels are planned for: one question for each plan, or a loop with tools that"
+        " submits several plans; unset: question",
+    )
     turns: int = Field(
         default=16, ge=1, le=200, description="answers that one loop may take before it is ended"
     )

@@ -11,7 +11,13 @@ import seeds
 from agent_core.prompting import builtin_prompts
 from agent_core.providers.windows import estimate_request_tokens, estimate_tokens
 from agent_core.tools.registry import list_tools
-from agentctl.cost_estimate import ANSWER_TOKENS, SESSION_TURNS, estimate_cost, render_first_request
+from agentctl.cost_estimate import (
+    ANSWER_TOKENS,
+    SESSION_PLANS,
+    SESSION_TURNS,
+    estimate_cost,
+    render_first_request,
+)
 from agentctl.dry_run import format_estimate
 from agentctl.sample_requests import SampleRequests
 from daemon.config import Config
@@ -77,6 +83,19 @@ def test_the_estimate_of_a_session_begins_with_the_session_s_own_prompt_and_its_
     assert "The kernel of this plan that was refused" not in "".join(part.text for part in first.case)
     repair = render_first_request(stand_in, "repairer", MODEL, settings, builtin_prompts())
     assert "The kernel of this plan that was refused" in "".join(part.text for part in repair.case)
+
+
+def test_a_planner_s_session_answers_for_several_plans_and_reads_with_its_own_tools():
+    asked, looped = rows(config("local")), rows(config("local", planner_form="loop", turns=8))
+    one, many = asked["planner", MODEL], looped["planner", MODEL]
+    assert many.calls * SESSION_PLANS == pytest.approx(SESSION_TURNS * one.calls)
+    assert many.most_calls == 8 * one.most_calls, "each session may submit one plan alone"
+    assert looped["executor", MODEL] == asked["executor", MODEL]
+    settings = config("local", planner_form="loop")
+    stand_in = SampleRequests(settings.run, PROBLEM, PROBLEM.kernel)
+    first = render_first_request(stand_in, "planner", MODEL, settings, builtin_prompts())
+    assert [tool.name for tool in first.tools] == [tool.name for tool in list_tools("trn2", planning=True)]
+    assert "plan changes with tools" in "".join(part.text for part in first.guide)
 
 
 def work_for_turns(turns: int):

@@ -36,7 +36,7 @@ def test_the_set_is_listed_role_by_role_in_the_order_it_is_told(ctl):
         f"prompts {builtin_prompts().version[:12]}: the program's own\nplanner, in this order:\n"
     )
     found = ctl("prompts", "--json").json
-    assert list(found["roles"]) == ["planner", "executor", "repairer", "session", "summarizer", "reflector"]
+    assert list(found["roles"]) == list(builtin_prompts().manifest.roles)
     blocks = found["roles"]["planner"]
     told = {
         target: [block["file"] for block in blocks if target in block["targets"]]

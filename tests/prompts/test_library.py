@@ -15,7 +15,7 @@ from agent_core.prompting import (
     builtin_prompts,
 )
 
-ROLES = ("planner", "executor", "repairer", "session", "summarizer", "reflector")
+ROLES = ("planner", "executor", "repairer", "session", "summarizer", "reflector", "planner_session")
 TARGETS = ("trn1", "trn2", "trn3")
 
 

@@ -27,6 +27,7 @@ SLIP = "# Your last answer could not be used"
 
 _TASKS = {
     "carry out a plan with tools": "session",
+    "plan changes with tools": "planner_session",
     "carry out a plan": "executor",
     "repair a kernel": "repairer",
     "what an attempt taught": "reflector",
@@ -59,21 +60,23 @@ def _kernel(case: str) -> str:
 
 
 def _plan(case: str, draw: int) -> str:
+    return _json(draw_plan(case, draw))
+
+
+def draw_plan(case: str, draw: int) -> dict[str, object]:
     constants = _CONSTANT.findall(_kernel(case))
     name, value = constants[(draw >> 8) % len(constants)]
     doubles = int(value) < 2 or (draw >> 16) % 2 == 0
     changed = int(value) * 2 if doubles else int(value) // 2
-    return _json(
-        {
-            "technique": "hoist",
-            "site": name,
-            "title": f"{name} = {value} -> {changed}",
-            "bottleneck": "dma",
-            "steps": [f"set {name} = {value} -> {changed}"],
-            "prediction": {"speedup": 1.1, "reason": "it may be nearer to 100"},
-            "risk": "none",
-        }
-    )
+    return {
+        "technique": "hoist",
+        "site": name,
+        "title": f"{name} = {value} -> {changed}",
+        "bottleneck": "dma",
+        "steps": [f"set {name} = {value} -> {changed}"],
+        "prediction": {"speedup": 1.1, "reason": "it may be nearer to 100"},
+        "risk": "none",
+    }
 
 
 def _implement(case: str, draw: int) -> str:
@@ -129,6 +132,8 @@ def take_turn(model: str, case: str, told: Sequence[str], turn: int) -> tuple[st
     Some first turns talk and call nothing, call a tool that is none, or misspell an argument; which, follows
     from the plan. Told so, it does it right.
     """
+    if role_of(case) == "planner_session":
+        return _plan_in_turns(model, case, turn)
     name, value, changed = _CHANGE.findall(case)[0]
     draw = int(digest_of(repr([model, _kernel(case), name, changed]).encode())[:12], 16)
     judged = [found.groups() for text in told if (found := _VERSION.search(text))]
@@ -155,6 +160,26 @@ def take_turn(model: str, case: str, told: Sequence[str], turn: int) -> tuple[st
     return "", [("give_up", json.dumps({"reason": f"{version} is {verdict}"}))]
 
 
+_MOST = re.compile(r"Submit (?:one|up to (\d+)) plan")
+
+
+def _plan_in_turns(model: str, case: str, turn: int) -> tuple[str, list[tuple[str, str]]]:
+    """Return a turn of a planner's session: look, then submit; some first submissions name no counter."""
+    about = [model, _kernel(case), *_PLACE.findall(case)]
+    draws = [int(digest_of(repr([*about, number]).encode())[:12], 16) for number in range(2)]
+    if turn == 0:
+        return "I look.", [("history", "{}"), ("lookup", json.dumps({"query": "loads"}))]
+    if draws[0] % 7 == 0 and turn == 1:
+        return "Nothing comes to mind.", [("give_up", json.dumps({"reason": "it is as it should be"}))]
+    made = [draw_plan(case, draw) for draw in draws]
+    kept = [one for number, one in enumerate(made) if one not in made[:number]]
+    if draws[0] % 3 == 0 and turn == 1:
+        kept[0]["prediction"] = {"speedup": 1.1, "counter": "Not a counter", "reason": "-"}
+    found = _MOST.search(case)
+    most = int(found[1] or 1) if found else 1
+    return "", [("submit_plans", json.dumps({"plans": kept[:most]}))]
+
+
 def take_ambitious_turn(
     model: str, case: str, told: Sequence[str], turn: int
 ) -> tuple[str, list[tuple[str, str]]]:
@@ -163,6 +188,8 @@ def take_ambitious_turn(
     On some plans it is curious instead: before it ends a session it looks things up, turn after turn.
     """
     text, calls = take_turn(model, case, told, turn)
+    if role_of(case) == "planner_session":
+        return text, calls
     ends = [name for name, _ in calls if name in ("submit", "give_up")]
     planned, _, changed = _CHANGE.findall(case)[0]
     if ends and int(digest_of(f"{planned} {changed}".encode())[:4], 16) % 2:

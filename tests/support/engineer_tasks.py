@@ -253,8 +253,8 @@ class TaskHost:
     def find_stop(self, turn: int, share: Amount) -> None:
         del turn, share
 
-    async def begin(self, tools: Sequence[str], turns: int) -> None:
-        del tools, turns
+    async def begin(self, role: str, tools: Sequence[str], turns: int) -> None:
+        del role, tools, turns
         self._work = self.engineer.work()
 
     async def converse(

@@ -43,7 +43,15 @@ class LlmRoles:
         self._session = session
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
-        """Return one plan, with its prediction."""
+        """Return one plan, with its prediction; a session may return several.
+
+        A request for a session is answered as a question where the run's prompts are older than sessions.
+        """
+        if request.session is not None and self._session is not None:
+            from agent_core.roles.llm import planner_session
+
+            if planner_session.ROLE in self._session.prompts.manifest.roles:
+                return await planner_session.plan_in_session(request, read, self._session, self._options)
         return await planner.propose_plan(request, read, self._ask, self._options)
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:

@@ -7,26 +7,22 @@ how it should use the menu.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Annotated
-
-from pydantic import AfterValidator, Field, JsonValue
 
 from agent_core.effects import LearningContext, PlanRequest
-from agent_core.inventions import ORIGIN_FIELD
 from agent_core.prompting import FileKind, PromptSet, builtin_prompts
 from agent_core.roles import PlanAnswer, ReadBlob
 from agent_core.roles.ask_protocol import AskModel
-from agent_core.roles.llm import memory, profiles, prompt_values, techniques
+from agent_core.roles.llm import memory, plans, profiles, prompt_values, techniques
 from agent_core.roles.llm.answer_forms import make_answer_schema
-from agent_core.roles.llm.blocks import AnswerFault, last_json
+from agent_core.roles.llm.blocks import last_json
 from agent_core.roles.llm.fitting import PromptItems, ShedStep
+from agent_core.roles.llm.plans import PlanReply, PlanRules
 from agent_core.roles.llm.questions import Question, ask_question
 from agent_core.roles.llm.quoting import fence_text, single_line
-from state.model import Candidate, EffectKey, FrozenModel, LearntTechnique, Plan, Prediction
+from state.model import Candidate, EffectKey
 from targets.registry import load_target
 
 SHED_ORDER = (
@@ -50,9 +46,6 @@ SHED_ORDER = (
 APPROACHES = ("apply", "inspired", "apply", "different")
 """How plans 0, 1, 2, ... of a kernel should use the menu, in a cycle; these are names of prompt texts."""
 
-MOST_SPEEDUP = 1000.0
-_COUNTER = re.compile(r"[a-z][a-z0-9_]{0,63}")
-
 
 @dataclass(frozen=True, slots=True)
 class PlannerOptions:
@@ -68,31 +61,6 @@ class PlannerOptions:
     """How many techniques and experiences stay at least, whatever is drawn."""
 
 
-ShortText = Annotated[str, Field(min_length=1, max_length=400), AfterValidator(single_line)]
-LongText = Annotated[
-    str, Field(min_length=1, max_length=2000), AfterValidator(lambda text: single_line(text, 2000))
-]
-
-
-class _InventedTechnique(FrozenModel):
-    title: ShortText
-    description: ShortText
-
-
-class _PlannerReply(FrozenModel):
-    """The block that a planner's answer ends with; its `reasoning` comes before what follows from it."""
-
-    reasoning: Annotated[str, Field(max_length=8000)] = ""
-    technique: Annotated[str, Field(min_length=1, max_length=80)]
-    site: ShortText
-    title: ShortText
-    bottleneck: ShortText
-    steps: Annotated[tuple[LongText, ...], Field(min_length=1, max_length=20)]
-    prediction: Prediction
-    risk: Annotated[str, Field(max_length=1000), AfterValidator(single_line)]
-    invented: _InventedTechnique | None = None
-
-
 async def propose_plan(
     request: PlanRequest, read: ReadBlob, ask: AskModel, options: PlannerOptions
 ) -> PlanAnswer:
@@ -101,90 +69,48 @@ async def propose_plan(
     Raises:
         RoleError: the model's failure, `no_room`, or the fault of the model's second answer.
     """
-    profile = prompt_values.profile_of(request.parent, read)
-    context = _read_context(request, read)
+    context = read_context(request, read)
+    rules = read_plan_rules(request, read, context)
     told = [one.id for one in _draw_experiences(request, context, options)]
-    elsewhere = {one.technique: one for one in context.techniques}
     question = Question(
         "planner",
         lambda room: _prompt_values(request, read, options, prompts=room.prompts),
         SHED_ORDER,
-        make_answer_schema("plan", _PlannerReply),
+        make_answer_schema("plan", PlanReply),
     )
-    ids = techniques.techniques_by_id(builtin_prompts(), request.target)
-
-    def check(reply: _PlannerReply) -> _PlannerReply:
-        _check_prediction(reply.prediction, profiles.counter_names(profile) if profile else None)
-        technique = techniques.accept_technique(reply.technique, ids)
-        if technique not in {*ids, *context.credits, *elsewhere} and reply.invented is None:
-            raise AnswerFault("unknown_technique", f"{technique} is new: say under `invented` what it is")
-        return reply.model_copy(update={"technique": technique})
-
-    reply = await ask_question(ask, question, lambda answer: last_json(answer, _PlannerReply, check))
-    return PlanAnswer(_build_plan(reply, elsewhere.get(reply.technique), told))
+    reply = await ask_question(
+        ask, question, lambda answer: last_json(answer, PlanReply, lambda one: plans.check_plan(one, rules))
+    )
+    return PlanAnswer(plans.build_plan(reply, rules, told))
 
 
-def _build_plan(reply: _PlannerReply, elsewhere: LearntTechnique | None, told: Sequence[str]) -> Plan:
-    """Return an answer as a plan; `told` are the ids of the experiences that the planner was shown."""
-    detail: dict[str, JsonValue] = {
-        "steps": list(reply.steps),
-        "bottleneck": reply.bottleneck,
-        "risk": reply.risk,
-    }
-    if told:
-        detail["told"] = list(told)
-    if elsewhere is not None:  # so that the executor knows the technique and its inventor gets the credit
-        about = {
-            "title": elsewhere.title,
-            "description": elsewhere.description,
-            ORIGIN_FIELD: elsewhere.event_id,
-        }
-        detail["invented"] = {**about}
-    elif reply.invented is not None:
-        detail["invented"] = reply.invented.model_dump()
-    said = reply.prediction
-    return Plan(
-        technique=reply.technique,
-        site=single_line(reply.site, 200),
-        title=single_line(reply.title, 200),
-        prediction=said.model_copy(update={"reason": single_line(said.reason, 1000)}),
-        detail=detail,
+def read_plan_rules(request: PlanRequest, read: ReadBlob, context: LearningContext) -> PlanRules:
+    """Return what plans on a kernel may name."""
+    profile = prompt_values.profile_of(request.parent, read)
+    return PlanRules(
+        techniques=frozenset(techniques.techniques_by_id(builtin_prompts(), request.target)),
+        tried=frozenset(context.credits),
+        elsewhere={one.technique: one for one in context.techniques},
+        counters=profiles.counter_names(profile) if profile else None,
+        most=request.most_plans,
     )
 
 
-def _check_prediction(said: Prediction, counters: frozenset[str] | None) -> None:
-    if not 1 / MOST_SPEEDUP <= said.speedup <= MOST_SPEEDUP:
-        raise AnswerFault("bad_prediction", f"prediction.speedup: {said.speedup:g} is no speed-up to expect")
-    if said.counter is None:
-        return
-    there = _COUNTER.fullmatch(said.counter) if counters is None else said.counter in counters
-    if not there:
-        counter = single_line(said.counter, 80)
-        text = f"prediction.counter: the profile has no {counter!r}; name one that is there"
-        raise AnswerFault("bad_prediction", text)
-
-
-def _read_context(request: PlanRequest, read: ReadBlob) -> LearningContext:
+def read_context(request: PlanRequest, read: ReadBlob) -> LearningContext:
     return LearningContext.model_validate_json(read(request.context))
 
 
 def _prompt_values(
     request: PlanRequest, read: ReadBlob, options: PlannerOptions, *, prompts: PromptSet
 ) -> Mapping[str, str | PromptItems]:
-    context = _read_context(request, read)
+    context = read_context(request, read)
     source = prompt_values.source_of(request.parent, read)
     told = prompt_values.describe_problem(request.problem, request.size, read)
     key = EffectKey.parse(request.key)
-    ids = techniques.techniques_by_id(prompts, request.target)
     profile = prompt_values.profile_of(request.parent, read)
     target = load_target(request.target)
     approaches = {one.name: one.text for one in prompts.list_sections(FileKind.APPROACH, request.target)}
     language, metrics = target.language, options.metrics
-    words = prompt_values.words_of(source, *told.values())
-    helpful = techniques.helpful_techniques(ids, request.parent.bottleneck, words, options.least)
-    menu = techniques.offer_techniques(
-        helpful, context, options.dropout_percent, options.least, _seeded_random(request, "menu")
-    )
     return {
         **told,
         **prompt_values.select_sections(prompts, request.target, source, *told.values()),
@@ -200,9 +126,25 @@ def _prompt_values(
             _seeded_random(request, "profile"),
         ),
         "approach": approaches.get(APPROACHES[key.plan % len(APPROACHES)], ""),
-        "menu": menu,
+        "menu": draw_menu(request, context, prompts, words_in=(source, *told.values()), options=options),
         "place": f"plan {key.plan + 1} of {request.plans}",
     }
+
+
+def draw_menu(
+    request: PlanRequest,
+    context: LearningContext,
+    prompts: PromptSet,
+    *,
+    words_in: Sequence[str],
+    options: PlannerOptions,
+) -> PromptItems:
+    """Return a plan's selection of the techniques that may help a kernel; `words_in` are texts about it."""
+    ids = techniques.techniques_by_id(prompts, request.target)
+    words = prompt_values.words_of(*words_in)
+    helpful = techniques.helpful_techniques(ids, request.parent.bottleneck, words, options.least)
+    chance = _seeded_random(request, "menu")
+    return techniques.offer_techniques(helpful, context, options.dropout_percent, options.least, chance)
 
 
 def _draw_experiences(

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent_core.effects import ImplementRequest, LearningContext
+from agent_core.effects import ImplementRequest, LearningContext, SessionRequest
 from agent_core.providers.completion import DialogueStep, ModelTurn, ToolCall, ToolDefinition, ToolResult
 from agent_core.roles import KernelAnswer, ReadBlob, RoleError
 from agent_core.roles.ask_protocol import FillPrompt, TokenBudget
@@ -34,11 +34,11 @@ from agent_core.tools.answers import (
     ToolRefusal,
     render_outcome,
 )
-from agent_core.tools.registry import TOOLS, call_tool, list_tools
+from agent_core.tools.registry import call_tool, is_ending_tool, list_tools
 from agent_core.tools.rewriting import KernelPlace
 from agent_core.tools.workbench import KernelTask, Workbench
 from seeds import build_problem
-from state.model import Amount, ErrorInfo, SessionEndReason
+from state.model import Amount, ErrorInfo, Plan, SessionEndReason
 from targets.registry import load_target
 
 ROLE = "session"
@@ -58,17 +58,23 @@ class _Ending:
     detail: str = ""
     submitted: Submission | None = None
     further: tuple[Submission, ...] = ()
+    plans: tuple[Plan, ...] = ()
 
 
 @dataclass
 class Session:
-    """One session under way; `dialogue` grows with each turn."""
+    """One session under way, by the prompt `role`; `dialogue` grows with each turn.
+
+    `purpose` is the call with which it should end, in words.
+    """
 
     host: SessionHost
     bench: Workbench
     tools: Sequence[ToolDefinition]
     turns: int
     share: Amount
+    role: str = ROLE
+    purpose: str = "`submit` your fastest correct version"
     dialogue: list[DialogueStep] = field(default_factory=list)
     repeats: Counter[str] = field(default_factory=Counter)
 
@@ -79,7 +85,7 @@ class Session:
             if (stop := self.host.find_stop(turn, self.share)) is not None:
                 return _Ending(*stop)
             try:
-                answer = await self.host.converse(ROLE, fill, self.tools, self.dialogue)
+                answer = await self.host.converse(self.role, fill, self.tools, self.dialogue)
             except RoleError as error:
                 reason = SessionEndReason.BUDGET if error.info.code == "budget" else SessionEndReason.MODEL
                 return _Ending(reason, f"{error.info.code}: {error.info.message}")
@@ -101,10 +107,10 @@ class Session:
         left = self.turns - turn - 1
         parts = []
         if not answer.calls and answer.stop_reason != "pause_turn":
-            parts.append("No tool was called. Call one; `submit` or `give_up` end the work.")
+            parts.append(f"No tool was called. Call one; {self.purpose}, or `give_up`, to end the work.")
         if left <= WARN_TURNS:
             turns = "1 turn" if left == 1 else f"{left} turns"
-            parts.append(f"{turns} left: `submit` your fastest correct version.")
+            parts.append(f"{turns} left: {self.purpose}.")
         return " ".join(parts)
 
     async def _call(self, turn: int, number: int, call: ToolCall) -> tuple[ToolResult, _Ending | None]:
@@ -112,11 +118,10 @@ class Session:
         if number >= MOST_CALLS:
             text = f"[too_many_calls] only the first {MOST_CALLS} calls of an answer are carried out"
             return ToolResult(id=call.id, text=text, is_error=True), None
-        tool = TOOLS.get(call.name)
         past = self.host.find_past_call(turn, number)
         if past is not None:
             restore_past_call(self.bench, past)
-        if past is None or (tool is not None and tool.ends and past.code is None):
+        if past is None or (is_ending_tool(call.name) and past.code is None):
             outcome = await self._perform(turn, number, call, is_past=past is not None)
         else:
             outcome = None
@@ -189,6 +194,9 @@ async def run_tool(
 def _end_by_tool(end: SessionEnd) -> _Ending:
     if end.submitted is not None:
         return _Ending(SessionEndReason.SUBMITTED, end.submitted.title, end.submitted, end.further)
+    if end.plans:
+        titles = "; ".join(plan.title for plan in end.plans)
+        return _Ending(SessionEndReason.SUBMITTED, single_line(titles, MOST_NOTE), plans=end.plans)
     return _Ending(SessionEndReason.GAVE_UP, end.reason)
 
 
@@ -231,8 +239,8 @@ async def implement_in_session(request: ImplementRequest, read: ReadBlob, host: 
     bench = make_bench(request, read, host)
     assert request.session is not None
     tools = define_tools(request.target)
-    await host.begin([tool.name for tool in tools], request.session.turns)
-    share = Amount(usd=request.session.cap_usd or 0.0, tokens=request.session.cap_tokens or 0)
+    await host.begin(ROLE, [tool.name for tool in tools], request.session.turns)
+    share = share_of(request.session)
     session = Session(host=host, bench=bench, tools=tools, turns=request.session.turns, share=share)
     ending = await session.run(lambda room: fill_prompt(request, read, room))
     submitted = ending.submitted
@@ -240,19 +248,28 @@ async def implement_in_session(request: ImplementRequest, read: ReadBlob, host: 
         submitted = find_best(bench)
     await host.end(ending.reason, ending.detail, None if submitted is None else submitted.source)
     if submitted is None:
-        detail = f": {ending.detail}" if ending.detail else ""
-        message = f"the session ended without a kernel that competes{detail}"
-        raise RoleError(ErrorInfo(code=f"session_{ending.reason.value}", message=single_line(message, 1000)))
+        raise fruitless_error(ending.reason, ending.detail, "a kernel that competes")
     note = submitted.title or single_line(request.plan.title, MOST_NOTE)
     further = tuple(make_answer(one, one.title or note) for one in ending.further)
     return replace(make_answer(submitted, note), further=further)
 
 
-def define_tools(target: str) -> tuple[ToolDefinition, ...]:
+def share_of(session: SessionRequest) -> Amount:
+    """Return what a session may spend; an amount of 0 is no limit."""
+    return Amount(usd=session.cap_usd or 0.0, tokens=session.cap_tokens or 0)
+
+
+def fruitless_error(reason: SessionEndReason, detail: str, what: str) -> RoleError:
+    """Return the error of a session that ended without what it was held for."""
+    message = f"the session ended without {what}{f': {detail}' if detail else ''}"
+    return RoleError(ErrorInfo(code=f"session_{reason.value}", message=single_line(message, 1000)))
+
+
+def define_tools(target: str, *, planning: bool = False) -> tuple[ToolDefinition, ...]:
     """Return the tools that a session on a target may call, as its model is told of them."""
     return tuple(
         ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema)
-        for tool in list_tools(target)
+        for tool in list_tools(target, planning=planning)
     )
 
 

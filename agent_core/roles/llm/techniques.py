@@ -9,7 +9,7 @@ in other runs of the home are offered too, with their origin.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from random import Random
 
 from agent_core.effects import LearningContext
@@ -52,7 +52,7 @@ def helpful_techniques(
     return dict(ids)
 
 
-def accept_technique(technique: str, ids: Mapping[str, Technique]) -> str:
+def accept_technique(technique: str, ids: Container[str]) -> str:
     """Return the id under which a plan's technique is kept.
 
     Raises:
