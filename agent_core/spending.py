@@ -116,8 +116,39 @@ def _round_part(state: RunState, config: RunConfig) -> float:
     whole = log(state.initial.latency_ms / bound) if state.initial.latency_ms > bound else 0.0
     left = log(state.best.latency_ms / bound) if state.best.latency_ms > bound else 0.0
     distance = min(1.0, left / whole) if whole else 0.0
-    rounds = max(1, config.search.rounds - state.round)
-    return min(LAST_PART, max(1 / rounds, LEAST_PART + (MOST_PART - LEAST_PART) * distance))
+    return _part_of_rest(distance, config.search.rounds - state.round)
+
+
+def _part_of_rest(distance: float, rounds: int) -> float:
+    """Return which part of what is left a round may spend, with `rounds` left, this one included.
+
+    `distance` is how far the best kernel is from its bound: 1 as the initial one, 0 at the bound.
+    """
+    return min(LAST_PART, max(1 / max(1, rounds), LEAST_PART + (MOST_PART - LEAST_PART) * distance))
+
+
+def foresee_breadths(config: RunConfig, *, plan_usd: float, attempt_usd: float) -> list[Breadth]:
+    """Return what each round will ask for until the cap is spent, if all plans cost the same, and attempts.
+
+    `attempt_usd` is without the plan. That no kernel gets faster is assumed: then rounds spend most, and the
+    cap is spent soonest.
+    """
+    search, cap = config.search, config.cap_usd
+    if cap < plan_usd + attempt_usd:
+        return []
+    affordable = int(cap / (plan_usd + attempt_usd))
+    found = [Breadth(1, min(search.plans, PROBING_PLANS, affordable), 1)]
+    wanted = Breadth(search.beam, search.plans, search.implementations)
+    for rounds in range(search.rounds - 1, 0, -1):
+        attempts = sum(one.attempts for one in found)
+        spent = plan_usd * sum(one.kernels * one.plans for one in found) + attempt_usd * attempts
+        if cap - spent < plan_usd + attempt_usd:
+            break
+        breadth = fit_breadth(wanted, _part_of_rest(1.0, rounds) * (cap - spent) * attempts / spent)
+        if breadth.kernels * breadth.plans * plan_usd + breadth.attempts * attempt_usd > cap - spent:
+            breadth = fit_breadth(wanted, (cap - spent) / (plan_usd + attempt_usd))  # the cap cuts it short
+        found.append(breadth)
+    return found
 
 
 def _capped_amounts(state: RunState, config: RunConfig) -> Iterator[tuple[float, float]]:

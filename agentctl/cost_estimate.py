@@ -5,7 +5,8 @@ Prompts are rendered as in the first round, from the run's initial kernel; later
 what was learnt. The length of answers is unknown; `ANSWER_TOKENS` holds assumptions for models that do
 not think at length. `usd` assumes no repairs, and that prompts' common prefixes come from a cache.
 `most_usd` assumes all possible repairs, no cache, and the longest possible answers. Neither counts
-questions that are asked again after a failure or a faulty answer. An unknown price is None.
+questions that are asked again after a failure or a faulty answer. An unknown price is None. Where rounds are
+fitted to the cap, `usd` is of the calls that the cap pays for.
 
 A role that works in a loop is asked once a turn, each time with its tools and the dialogue so far. `usd`
 assumes `SESSION_TURNS` turns that add `TURN_TOKENS` each, from a cache; `most_usd` all turns, each with the
@@ -27,6 +28,7 @@ from agent_core.providers.windows import LETTERS_PER_TOKEN, estimate_request_tok
 from agent_core.requests import form_of_role, reserved_agent_usd
 from agent_core.roles.ask_protocol import FillPrompt
 from agent_core.roles.llm import LlmRoles, planner_session, session
+from agent_core.spending import Breadth, foresee_breadths
 from agent_core.tools.answers import MOST_WITH_MORE
 from agentctl.sample_requests import SampleRequests
 from daemon.calls import model_catalog, request_rendering
@@ -82,6 +84,8 @@ class CostEstimate:
     rounds: int
     cap_usd: float
     agent_usd: float | None = None
+    breadths: tuple[Breadth, ...] = ()
+    """What each round asks for, where rounds are fitted to the cap and all prices are known."""
 
     @property
     def usd(self) -> float | None:
@@ -111,7 +115,32 @@ def estimate_cost(config: Config, problem: Problem, kernel: str, prompts: Prompt
             row = _build_row(role, model, (calls * part, most * part), request, price, answer=answer)
             rows.append(_expect_turns(row, request, price, run=config.run) if request.tools else row)
     agent_usd = reserved_agent_usd(config.run) if AGENT in config.run.planner else None
-    return CostEstimate(tuple(rows), config.run.search.rounds, config.run.cap_usd, agent_usd)
+    whole = CostEstimate(tuple(rows), config.run.search.rounds, config.run.cap_usd, agent_usd)
+    return _fit_to_cap(whole, config.run)
+
+
+def _fit_to_cap(whole: CostEstimate, config: RunConfig) -> CostEstimate:
+    """Return the estimate with the calls that the run will make, if its rounds are fitted to the cap.
+
+    The most that it may ask for, and pay, stays as it is.
+    """
+    search = config.search
+    if not (config.llm.scale_to_cap and config.cap_usd > 0 and whole.usd):
+        return whole
+    plans = (1 + (search.rounds - 1) * search.beam) * search.plans
+    attempts = plans * search.implementations
+    planning = sum(row.usd or 0.0 for row in whole.rows if row.role == "planner")
+    breadths = foresee_breadths(
+        config, plan_usd=planning / plans, attempt_usd=(whole.usd - planning) / attempts
+    )
+    part = sum(one.attempts for one in breadths) / attempts
+    parts = {"planner": sum(one.kernels * one.plans for one in breadths) / plans}
+    rows = [_scale_row(row, parts.get(row.role, part)) for row in whole.rows]
+    return replace(whole, rows=tuple(rows), rounds=len(breadths), breadths=tuple(breadths))
+
+
+def _scale_row(row: EstimateRow, part: float) -> EstimateRow:
+    return replace(row, calls=row.calls * part, usd=None if row.usd is None else row.usd * part)
 
 
 def calls_per_role(config: RunConfig) -> dict[str, tuple[float, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,7 @@ def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | Non
             "most_usd": found.most_usd,
             "cap_usd": found.cap_usd,
             "agent_usd": found.agent_usd,
+            "breadths": [one._asdict() for one in found.breadths],
         },
         "\n".join(format_estimate(found)),
     )
@@ -111,10 +113,24 @@ def _summary_lines(found: CostEstimate) -> list[str]:
     rounds = "1 round" if found.rounds == 1 else f"{found.rounds} rounds"
     usd, most_usd, cap_usd = map(format_usd, (found.usd, found.most_usd, found.cap_usd))
     return [
+        *_breadth_lines(found),
         f"in all {usd} for {rounds}, with nothing repaired and answers as short as assumed;",
         f"up to {most_usd} with every repair, nothing cached, and answers as long as they may be",
         f"the run ends when what is left of {cap_usd} (run.cap_usd) has no room for another call",
     ]
+
+
+def _breadth_lines(found: CostEstimate) -> Iterator[str]:
+    """Yield what rounds ask for where the cap decides it, equal rounds together."""
+    number = 1
+    for breadth, equal in groupby(found.breadths):
+        last = number + len(list(equal)) - 1
+        rounds = f"round {number}" if last == number else f"rounds {number} to {last}"
+        kernels = "1 kernel" if breadth.kernels == 1 else f"{breadth.kernels} kernels"
+        times = "once" if breadth.implementations == 1 else f"{breadth.implementations} times"
+        plans = "1 plan" if breadth.plans == 1 else f"{breadth.plans} plans"
+        yield f"{rounds}: {kernels}, {plans} for each, carried out {times} (run.llm.scale_to_cap)"
+        number = last + 1
 
 
 def _unpriced_lines(found: CostEstimate) -> list[str]:

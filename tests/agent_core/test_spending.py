@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from agent_core.decide import decide
 from agent_core.effects import Effect, Record
-from agent_core.spending import Breadth, count_payable_attempts, fit_breadth
+from agent_core.spending import (
+    PROBING_PLANS,
+    Breadth,
+    count_payable_attempts,
+    fit_breadth,
+    foresee_breadths,
+)
 from state.events import EvaluationCompleted, PlanStarted, RoundStarted
 from state.fold import RunState
 from state.model import EffectKey, ModelRecord, RunConfig, SlotAssignment
@@ -152,3 +158,30 @@ def test_what_goes_first_are_second_implementations_then_plans_then_kernels(want
         assert found.implementations == 1
     if found.kernels < wanted.kernels:
         assert found.plans <= 3
+
+
+@given(cap=st.floats(0.01, 1000), plan=st.floats(0.01, 10), attempt=st.floats(0.01, 10))
+def test_what_is_foreseen_stays_within_the_cap_and_within_the_settings(cap, plan, attempt):
+    config = model_config(cap_usd=cap)
+    search, found = config.search, foresee_breadths(config, plan_usd=plan, attempt_usd=attempt)
+    assert bool(found) == (cap >= plan + attempt)
+    assert len(found) <= search.rounds
+    assert all(one.kernels <= search.beam and one.plans <= search.plans for one in found)
+    spent = sum(one.kernels * one.plans * plan + one.attempts * attempt for one in found)
+    assert spent <= cap * (1 + 1e-9)
+
+
+def test_a_large_cap_pays_for_what_the_settings_want():
+    first, *later = foresee_breadths(model_config(cap_usd=1e9), plan_usd=0.1, attempt_usd=0.1)
+    assert first == Breadth(1, PROBING_PLANS, 1)
+    assert set(later) == {Breadth(3, 8, 2)}
+
+
+@pytest.mark.parametrize("attempt", [0.02, 0.1, 0.5])
+def test_what_is_foreseen_is_what_a_run_asks_for_that_gains_nothing(attempt):
+    config = model_config()
+    state = between_rounds(config)
+    foreseen = foresee_breadths(config, plan_usd=0.0, attempt_usd=attempt)
+    spent = foreseen[0].attempts
+    asked = [slot for slot in next_slots(pay(state, spent * attempt, spent)) if slot.plans]
+    assert foreseen[1] == Breadth(len(asked), asked[0].plans, asked[0].implementations)

@@ -98,6 +98,25 @@ def test_a_planner_s_session_answers_for_several_plans_and_reads_with_its_own_to
     assert "plan changes with tools" in "".join(part.text for part in first.guide)
 
 
+def test_calls_are_those_that_the_cap_pays_for_where_rounds_are_fitted_to_it():
+    settings = config("local", scale_to_cap=True)
+    free = settings.model_copy(update={"run": settings.run.model_copy(update={"cap_usd": 1e6})})
+    dear = estimate_cost(settings, PROBLEM, PROBLEM.kernel, builtin_prompts())
+    wide = estimate_cost(free, PROBLEM, PROBLEM.kernel, builtin_prompts())
+    assert [one.most_calls for one in dear.rows] == [one.most_calls for one in wide.rows]
+    tight = settings.run.model_copy(update={"cap_usd": wide.usd / 3})
+    narrow = estimate_cost(
+        settings.model_copy(update={"run": tight}), PROBLEM, PROBLEM.kernel, builtin_prompts()
+    )
+    assert narrow.usd < wide.usd / 3, "it is within the cap"
+    calls = {row.role: row.calls for row in narrow.rows}
+    assert calls["executor"] == pytest.approx(sum(one.attempts for one in narrow.breadths))
+    assert calls["planner"] == pytest.approx(sum(one.kernels * one.plans for one in narrow.breadths))
+    text = "\n".join(format_estimate(wide))
+    assert "round 1: 1 kernel, 3 plans for each, carried out once (run.llm.scale_to_cap)" in text
+    assert "rounds 2 to 3: 3 kernels, 4 plans for each, carried out 2 times (run.llm.scale_to_cap)" in text
+
+
 def work_for_turns(turns: int):
     """Return the script of a model that sends other kernels to `check` in most turns of its sessions.
 
