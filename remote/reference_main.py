@@ -131,8 +131,9 @@ def _write_excerpts(
             truth = found.evaluate(inputs, tiles)
             error = found.reordering_error(inputs, tiles, truth)
             if not name.isdecimal() and np.isfinite(error):
-                kept = found.narrow_type_error(inputs, tiles, truth) <= spec.rel_l2
-                error = error if kept else inf
+                allowed = (found.narrow_type_error, found.mx_error)
+                is_kept = all(lost(inputs, tiles, truth) <= spec.rel_l2 for lost in allowed)
+                error = error if is_kept else inf
         with os.fdopen(descriptor, "wb") as file:
             arrays = {str(number): array for number, array in enumerate(truth)}
             np.savez(

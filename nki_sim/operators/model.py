@@ -106,6 +106,11 @@ class Operator:
         return tuple(replace(argument, name=name) for name, argument in reversed(named.items()))
 
     @cached_property
+    def signature_by_name(self) -> dict[str, Argument]:
+        """The arguments that kernels pass, by the name that kernels give."""
+        return {argument.name: argument for argument in self.signature}
+
+    @cached_property
     def groups(self) -> dict[str, list[str]]:
         """For each list argument, the names of its items."""
         found: dict[str, list[str]] = {}

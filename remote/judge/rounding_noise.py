@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
 _CHUNK = 128
+_MX_GROUP = 32
+_MX_HEADROOM = 7
+"""The exponent of the largest element of a group of float8_e4m3fn: half of what that type reaches."""
 
 
 def run_in_float32(reference: Callable[..., Any], inputs: Sequence[Array], seed: int) -> Any:
@@ -34,11 +38,24 @@ def run_in_narrow_type(reference: Callable[..., Any], inputs: Sequence[Array], d
         ReorderedArray.kept = None
 
 
+def run_with_mx_products(reference: Callable[..., Any], inputs: Sequence[Array]) -> Any:
+    """Return the reference's result when the operands of products are rounded to MXFP8."""
+    ReorderedArray.rounds_products = True
+    try:
+        return run_in_float32(reference, inputs, seed=3)
+    finally:
+        ReorderedArray.rounds_products = False
+
+
 class ReorderedArray(np.ndarray[Any, Any]):
-    """An array of at most float32 whose sums run in shuffled order; elements are rounded to `kept`."""
+    """An array of at most float32 whose sums run in shuffled order; elements are rounded to `kept`.
+
+    If it `rounds_products`, their operands are rounded to MXFP8.
+    """
 
     order = np.random.default_rng(0)
     kept: np.dtype[Any] | None = None
+    rounds_products = False
 
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         """Cast as NumPy does, to float32 where float64 is asked for."""
@@ -60,6 +77,8 @@ class ReorderedArray(np.ndarray[Any, Any]):
         self, func: Any, types: Iterable[type], args: Iterable[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """Keep the type through functions that are not ufuncs."""
+        if ReorderedArray.rounds_products and func in _PRODUCTS:
+            args = tuple(_round_to_mx(item) if isinstance(item, np.ndarray) else item for item in args)
         return _wrap_result(super().__array_function__(func, types, args, kwargs))
 
 
@@ -93,10 +112,29 @@ def _shuffled_chunks(length: int) -> list[Array]:
 
 
 def _matmul(left: Array, right: Array, **kwargs: Any) -> Any:
+    if ReorderedArray.rounds_products and left.ndim and right.ndim:
+        left = _round_to_mx(left)
+        right = (
+            _round_to_mx(right.swapaxes(-1, -2)).swapaxes(-1, -2) if right.ndim > 1 else _round_to_mx(right)
+        )
     if left.ndim < 2 or right.ndim < 2 or kwargs:
         return np.matmul(left, right, **kwargs)
     parts = (left[..., piece] @ right[..., piece, :] for piece in _shuffled_chunks(left.shape[-1]))
     return _sum_in_turn(parts)
+
+
+def _round_to_mx(array: Array) -> Array:
+    """Round to 8 bits with a power of two as the scale of each 32 neighbours in a row."""
+    if array.dtype.kind != "f" or not array.size:
+        return array
+    pad = [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % _MX_GROUP)]
+    groups = np.pad(np.asarray(array, np.float32), pad).reshape(*array.shape[:-1], -1, _MX_GROUP)
+    largest = np.abs(groups).max(axis=-1, keepdims=True)
+    exponents = np.frexp(np.where(np.isfinite(largest), largest, 1.0))[1] - 1 - _MX_HEADROOM
+    rounded = np.ldexp(groups, -exponents).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    found = np.ldexp(rounded, exponents).reshape(*array.shape[:-1], -1)[..., : array.shape[-1]]
+    result: Array = found.view(type(array))
+    return result
 
 
 def _add_reduce(array: Any, axis: Any = 0, dtype: Any = None, **kwargs: Any) -> Any:
@@ -113,6 +151,9 @@ def _sum_in_turn(parts: Iterable[Array]) -> Any:
         total = part if total is None else total + part
     return total
 
+
+_PRODUCTS = frozenset({np.dot, np.einsum, np.inner, np.tensordot})
+"""Products that are no ufuncs; whatever they contract, neighbours in a row share a scale."""
 
 _REORDERED_UFUNCS: dict[tuple[np.ufunc, str], Callable[..., Any]] = {
     (np.matmul, "__call__"): _matmul,

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from remote.judge.rounding_noise import run_in_float32, run_in_narrow_type
+from remote.judge.rounding_noise import run_in_float32, run_in_narrow_type, run_with_mx_products
 from remote.judge.tiles import Box, OutputTile, norm_floors, worst_tile_error
 from seeds.expressions import evaluate_expression
 from seeds.faults import REDUCED
@@ -106,6 +106,16 @@ class TiledReference:
         found = replace(self, reference=_in_narrow_type(self.reference, floats[0])).evaluate(inputs, tiles)
         return worst_tile_error(found, truth, norm_floors(tiles, truth), range(len(tiles)))
 
+    def mx_error(self, inputs: Sequence[Array], tiles: Sequence[OutputTile], truth: Sequence[Array]) -> float:
+        """Return the worst tile's error when operands of products are rounded to MX types.
+
+        0 where the problem does not allow that. A large error means that products cancel.
+        """
+        if not self.spec.mx:
+            return 0.0
+        found = replace(self, reference=_with_mx_products(self.reference)).evaluate(inputs, tiles)
+        return worst_tile_error(found, truth, norm_floors(tiles, truth), range(len(tiles)))
+
     def evaluate_tile(self, inputs: Sequence[Array], tile: OutputTile) -> Array:
         """Return one tile, computed from the parts of the inputs that belong to it."""
         parts, inside = list(inputs), list(tile.index)
@@ -178,6 +188,10 @@ def _in_shuffled_order(reference: Reference) -> Reference:
 
 def _in_narrow_type(reference: Reference, dtype: Any) -> Reference:
     return lambda *arrays: run_in_narrow_type(reference, arrays, dtype)
+
+
+def _with_mx_products(reference: Reference) -> Reference:
+    return lambda *arrays: run_with_mx_products(reference, arrays)
 
 
 def _slice_axis(array: Array, axis: int, first: int, *, end: int) -> Array:

@@ -300,6 +300,29 @@ def test_what_a_type_of_two_bytes_loses_is_no_set_to_judge_by(dtype, function, n
     assert (error == 0) == (dtype == "float32")
 
 
+def covariances(x, y):
+    return products(x, y) - x.shape[1] * np.outer(x.mean(axis=1), y.mean(axis=1))
+
+
+@pytest.mark.parametrize(("product", "name", "is_lost"), [
+    (covariances, "shifted", True), (products, "shifted", False), (products, "sorted", False),
+    (lambda x, y: np.einsum("mk,nk->mn", x, y), "outliers", False),
+])  # fmt: skip
+def test_where_products_of_mx_operands_cancel_is_no_set_to_judge_by(product, name, is_lost):
+    text = SCORES.replace("DTYPE", "float32")
+    named = next(line for line in text.splitlines() if line.startswith("rel_l2"))
+    errors = []
+    for keys in (named, "rel_l2 = 0.06\nmx = true"):
+        spec, faults = parse_spec(text.replace(named, keys).encode())
+        assert isinstance(spec, ProblemSpec), faults
+        found, pool = make_tiled_reference(product, spec, "full"), tiles.make_tile_pool(spec, "full", "")
+        inputs = suite.draw_set(spec, "full", name)
+        errors.append(found.mx_error(inputs, pool, found.evaluate(inputs, pool)))
+    assert errors[0] == 0
+    assert errors[1] > 1e-4
+    assert (errors[1] > 0.06) == is_lost
+
+
 def test_what_is_computed_in_a_narrow_type_is_rounded_after_each_step():
     one, small = (np.array([value], dtype=np.float32) for value in (1.0, 2.0**-10))
     found = run_in_narrow_type(lambda x, y: (x + y) - x, [one, small], ml_dtypes.bfloat16)

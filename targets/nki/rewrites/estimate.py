@@ -192,7 +192,7 @@ def find_rule_breaches(
         f"{statement.op}: {access.role} is in {access.tensor.buffer}"
         for statement in kernel.operations()
         for access in statement.accesses
-        if access.tensor.buffer not in OPERATORS[statement.op].arguments_by_name[access.role].buffers
+        if access.tensor.buffer not in OPERATORS[statement.op].signature_by_name[access.role].buffers
     ]
     found += [
         message for form in kernel.forms if form not in seen for message in _form_breaches(form, target)

@@ -13,7 +13,7 @@ from targets.nki.rewrites.kernel_ir import Kernel, KernelArgument, Node, Stateme
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.source_tree import SourceError
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
-from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from targets.nki.rewrites.transforms.catalogue import list_transforms
 
 MAX_STATEMENTS = 250_000
 """Total number of statements that all rewrites of a kernel may have.
@@ -41,7 +41,7 @@ def explore_rewrites(
     arguments: Sequence[KernelArgument],
     target: Target,
     *,
-    transforms: Iterable[Transform[Any]] = tuple(TRANSFORMS.values()),
+    transforms: Iterable[Transform[Any]] = list_transforms(mx=False),
 ) -> tuple[list[RewrittenKernel], list[str]]:
     """Return the children of a kernel, and a reason for every rewrite that does not apply.
 

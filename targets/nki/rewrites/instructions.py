@@ -11,14 +11,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from nki_sim.forms import Form, Operand, Params, ParamValue
 from nki_sim.functions import ACTIVATIONS, ALIASES, ALU, REDUCE
 from nki_sim.operators import OPERATORS, Argument, Operator
+from nki_sim.operators.rules.mx import QUADRANT, SCALE_ROWS
 from targets.nki.rewrites.kernel_ir import Access
-from targets.nki.rewrites.values import Affine, LibrarySymbol, Tensor, TensorView, UnreadableSyntax, Value
+from targets.nki.rewrites.values import (
+    Affine,
+    LibrarySymbol,
+    Slice,
+    Tensor,
+    TensorView,
+    UnreadableSyntax,
+    Value,
+    index_view,
+)
 
 HINTS = frozenset({"name", "priority", "dge_mode", "keepdims", "dtype"})
 """Accepted by every instruction, without effect on the result."""
 
-_STATE_DEPENDENT = {"nc_matmul": "accumulate"}
+_STATE_DEPENDENT = {"nc_matmul": "accumulate", "nc_matmul_mx": "accumulate"}
 """Arguments whose default depends on what ran before."""
+
+_SCALED = {"stationary_scale": "stationary", "moving_scale": "moving", "dst_scale": "src"}
+"""By a tile of MX scales: the operand that it scales. An operand of each quadrant's scales stands for it."""
 
 
 def find_operator(called: Value) -> Operator | None:
@@ -42,7 +55,9 @@ def make_form(operator: Operator, views: Mapping[str, TensorView], arguments: Ma
     operands: list[Operand] = []
     params: list[tuple[str, ParamValue]] = []
     for argument in operator.signature:
-        if argument.name in views:
+        if argument.name in _SCALED and argument.name in views:
+            operands += _scale_operands(operator, argument.name, views)
+        elif argument.name in views:
             operands.append(_make_operand(argument, views[argument.name]))
         else:
             value = _read_parameter(operator, argument, arguments.get(argument.name), data=views.get("data"))
@@ -60,8 +75,14 @@ def make_form(operator: Operator, views: Mapping[str, TensorView], arguments: Ma
 def list_accesses(
     operator: Operator, form: Form, views: Mapping[str, TensorView], arguments: Mapping[str, Value]
 ) -> Iterator[Access]:
-    """What a call reads and writes, in the order written."""
+    """What a call reads and writes, in the order written.
+
+    A tile of MX scales keeps what lies between the rows that are written.
+    """
     for name, view in views.items():
+        if name in _SCALED:
+            yield Access(name, view, writes=operator.signature_by_name[name].kind == "out", reads=True)
+            continue
         writes, reads = operator.effect(form, name)
         left_open = (
             writes and operator.name in _STATE_DEPENDENT and _STATE_DEPENDENT[operator.name] not in arguments
@@ -95,8 +116,25 @@ def _select_engine(
     return chosen.leaf
 
 
+def _scale_operands(operator: Operator, name: str, views: Mapping[str, TensorView]) -> list[Operand]:
+    """The operands that a tile of MX scales stands for: the rows of each quadrant of what it scales."""
+    data, view = views.get(_SCALED[name]), views[name]
+    if data is None:
+        raise UnreadableSyntax(f"{name} without what it scales")
+    quadrants = -(-data.shape[0] // QUADRANT)
+    if view.shape[0] < QUADRANT * (quadrants - 1) + SCALE_ROWS:
+        raise UnreadableSyntax(f"{name} of {view.shape[0]} partitions")
+    parts = [
+        index_view(view, (Slice(Affine(QUADRANT * number), SCALE_ROWS),), {}) for number in range(quadrants)
+    ]
+    return [
+        _make_operand(operator.arguments_by_name[role], part)
+        for role, part in zip(operator.groups[name], parts, strict=False)
+    ]
+
+
 def _make_operand(argument: Argument, view: TensorView) -> Operand:
-    if not argument.is_tensor or argument.group:
+    if not argument.is_tensor or (argument.group and argument.group not in _SCALED):
         raise UnreadableSyntax(f"a tensor as {argument.name}")
     tensor = view.tensor
     dims = tuple((axis.step, axis.count) for axis in view.axes)

@@ -25,7 +25,7 @@ def check_placement(kernel: Kernel, tensor: Tensor, goal: str) -> None:
         if goal == "psum" and item.engine == "gpsimd":
             raise RewriteRefused(f"{item.op} on GpSimd does not reach PSUM")
         for access in item.accesses:
-            allowed = OPERATORS[item.op].arguments_by_name[access.role].buffers
+            allowed = OPERATORS[item.op].signature_by_name[access.role].buffers
             if access.tensor.id == tensor.id and goal not in allowed:
                 raise RewriteRefused(f"{item.op} takes no {access.role} in {goal}")
     if goal == "psum" and not any(_is_faster_in_psum(item, tensor) for item in users):

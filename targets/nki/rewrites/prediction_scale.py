@@ -26,10 +26,10 @@ RunEngineJob = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 def problem_job_fields(spec: ProblemSpec, size: str, target: str) -> dict[str, Any]:
-    """The problem fields of a rewrite engine job: arguments at the size, and the target."""
+    """The problem fields of a rewrite engine job: arguments at the size, the target, and if MX is allowed."""
     dims = spec.dims(size)
     arrays = [[list(item.resolve_kernel_shape(dims)), item.dtype] for item in spec.inputs]
-    return {"arguments": spec.call_arguments(arrays, lambda value: value), "target": target}
+    return {"arguments": spec.call_arguments(arrays, lambda value: value), "target": target, "mx": spec.mx}
 
 
 @dataclass(frozen=True, slots=True)

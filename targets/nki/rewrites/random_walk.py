@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -14,7 +14,7 @@ from targets.nki.rewrites.kernel_ir import Kernel, KernelArgument
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.source_tree import normalize_source
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
-from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from targets.nki.rewrites.transforms.catalogue import list_transforms
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,13 @@ class RandomStep:
 
 
 def walk_randomly(
-    source: str, arguments: Sequence[KernelArgument], target: Target, steps: int, random: Random
+    source: str,
+    arguments: Sequence[KernelArgument],
+    target: Target,
+    steps: int,
+    random: Random,
+    *,
+    transforms: Iterable[Transform[Any]] = list_transforms(mx=False),
 ) -> list[RandomStep]:
     """Carry out `steps` rewrites, each drawn from all that apply then; fewer if none applies any more.
 
@@ -37,10 +43,10 @@ def walk_randomly(
     Raises:
         SourceError: the source cannot be read.
     """
-    made: list[RandomStep] = []
+    made, known = list[RandomStep](), tuple(transforms)
     kernel: Kernel | None = canonicalize_kernel(read_kernel(source, arguments, target), target)
     while kernel is not None and len(made) < steps:
-        one = _draw_step(kernel, arguments, target, random=random)
+        one = _draw_step(kernel, arguments, target, transforms=known, random=random)
         if one is None:
             break
         made.append(one)
@@ -49,13 +55,18 @@ def walk_randomly(
 
 
 def _draw_step(
-    kernel: Kernel, arguments: Sequence[KernelArgument], target: Target, *, random: Random
+    kernel: Kernel,
+    arguments: Sequence[KernelArgument],
+    target: Target,
+    *,
+    transforms: Iterable[Transform[Any]],
+    random: Random,
 ) -> RandomStep | None:
     """One rewrite that applies and changes something; a refused one is drawn no more."""
     before = normalize_source(kernel.module.code)
     sites = [
         (transform, site, place)
-        for transform in TRANSFORMS.values()
+        for transform in transforms
         for site, place in transform.find_sites(kernel, target).items()
     ]
     random.shuffle(sites)

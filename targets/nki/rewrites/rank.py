@@ -8,10 +8,11 @@ gets a bonus; one that does not address the profile's bottleneck is discounted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from random import Random
+from typing import Any
 
 from nki_sim.targets import Target
 from targets.nki.rewrites.estimate import StaticEstimate, estimate_kernel
@@ -19,7 +20,8 @@ from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
 from targets.nki.rewrites.kernel_ir import KernelArgument
 from targets.nki.rewrites.lookahead import SIBLING_DISCOUNT, TEMPERATURE
 from targets.nki.rewrites.reader import read_kernel
-from targets.nki.rewrites.transform import Choice
+from targets.nki.rewrites.transform import Choice, Transform
+from targets.nki.rewrites.transforms.catalogue import list_transforms
 from targets.nki.target import read_menu
 
 PRIOR_TRIES = 4.0
@@ -66,7 +68,12 @@ class RankingEvidence:
 
 
 def rank_rewrites(
-    source: str, arguments: Sequence[KernelArgument], target: Target, evidence: RankingEvidence
+    source: str,
+    arguments: Sequence[KernelArgument],
+    target: Target,
+    evidence: RankingEvidence,
+    *,
+    transforms: Iterable[Transform[Any]] = list_transforms(mx=False),
 ) -> tuple[list[RankedRewrite], list[str]]:
     """Return all rewrites worth trying, best first, and the reasons for those that do not apply.
 
@@ -75,7 +82,7 @@ def rank_rewrites(
     """
     kernel = read_kernel(source, arguments, target)
     before = estimate_kernel(kernel, target)
-    children, refusals = explore_rewrites(kernel, arguments, target)
+    children, refusals = explore_rewrites(kernel, arguments, target, transforms=transforms)
     found: dict[str, RankedRewrite] = {}
     for child in children:
         rewrite = _make_rewrite(child, before, evidence)

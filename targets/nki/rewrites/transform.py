@@ -33,6 +33,8 @@ class Transform(ABC, Generic[SiteT]):
     """Why the kernel still computes the same."""
     counter: ClassVar[str]
     """The profile counter that it should lower."""
+    rounds_products: ClassVar[bool] = False
+    """Whether it quantises operands of products to MX, for which a problem has to say `mx = true`."""
 
     @abstractmethod
     def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, SiteT]:

@@ -29,8 +29,8 @@ from targets.nki.rewrites.sequence_replay import follow_sequence, replay_sequenc
 from targets.nki.rewrites.source_form import describe_form
 from targets.nki.rewrites.source_simplification import simplify_source
 from targets.nki.rewrites.source_tree import SourceError
-from targets.nki.rewrites.transform import RewriteRefused
-from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from targets.nki.rewrites.transform import RewriteRefused, Transform
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS, list_transforms
 
 MAX_REASONS = 8
 COLLECT_EVERY = 200_000
@@ -91,7 +91,11 @@ def _rank_job(values: dict[str, Any]) -> dict[str, Any]:
     """The plans of one parent: `count` rewrites with their sites, and why others do not apply."""
     target = targets.load(values["target"])
     ranking, refusals = rank_rewrites(
-        values["source"], _parse_arguments(values), target, _parse_evidence(values)
+        values["source"],
+        _parse_arguments(values),
+        target,
+        _parse_evidence(values),
+        transforms=_allowed_transforms(values),
     )
     picked = select_rewrites(ranking, values["count"], values["seed"])
     siblings = {
@@ -122,7 +126,9 @@ def _expand_job(values: dict[str, Any]) -> dict[str, Any]:
     """All rewrites of a kernel, each carried out, with its expected value and size."""
     target = targets.load(values["target"])
     kernel = read_kernel(values["source"], _parse_arguments(values), target)
-    children, refusals = explore_rewrites(kernel, _parse_arguments(values), target)
+    children, refusals = explore_rewrites(
+        kernel, _parse_arguments(values), target, transforms=_allowed_transforms(values)
+    )
     before = estimate_kernel(kernel, target)
     evidence = RankingEvidence(bottlenecks=frozenset({before.busiest_engine}), credits=_parse_credits(values))
     moves = [
@@ -163,7 +169,11 @@ def _combine_job(values: dict[str, Any]) -> dict[str, Any]:
 def _retrace_job(values: dict[str, Any]) -> dict[str, Any]:
     """The result of a sequence of another run here: the steps that apply, and the source after each."""
     target = targets.load(values["target"])
-    past = follow_sequence(values["legs"], _parse_arrays(values["theirs"]), target)
+    allowed = {transform.id for transform in _allowed_transforms(values)}
+    past = (
+        step if step is not None and step.technique in allowed else None
+        for step in follow_sequence(values["legs"], _parse_arrays(values["theirs"]), target)
+    )
     made = replay_sequence(values["source"], _parse_arguments(values), target, past)
     return {
         "made": [
@@ -186,7 +196,14 @@ def _random_walk_job(values: dict[str, Any]) -> dict[str, Any]:
     random = Random(values["seed"])  # noqa: S311  a search, no secret
     steps = random.randint(1, values["longest"])
     target = targets.load(values["target"])
-    made = walk_randomly(values["source"], _parse_arguments(values), target, steps, random)
+    made = walk_randomly(
+        values["source"],
+        _parse_arguments(values),
+        target,
+        steps,
+        random,
+        transforms=_allowed_transforms(values),
+    )
     told = [
         {
             "technique": one.transform.id,
@@ -235,6 +252,8 @@ def _rewrite_source(source: str, step: dict[str, Any], values: dict[str, Any]) -
     transform = TRANSFORMS.get(step["technique"])
     if transform is None:
         raise _JobError("unknown_technique", f"no built-in transformation is called {step['technique']!r}")
+    if transform not in _allowed_transforms(values):
+        raise _JobError("does_not_apply", f"{transform.id}: the problem does not say `mx = true`")
     target = targets.load(values["target"])
     kernel = canonicalize_kernel(read_kernel(source, _parse_arguments(values), target), target)
     place = transform.find_sites(kernel, target).get(step["site"])
@@ -244,6 +263,10 @@ def _rewrite_source(source: str, step: dict[str, Any], values: dict[str, Any]) -
     _check_changed(source, new)
     check_rewrite(kernel, new, _parse_arguments(values), target)
     return new
+
+
+def _allowed_transforms(values: dict[str, Any]) -> tuple[Transform[Any], ...]:
+    return list_transforms(mx=values.get("mx", False))
 
 
 def _check_changed(before: str, after: str) -> None:

@@ -28,6 +28,7 @@ from targets.nki.rewrites.transforms.moments import TakeMoments
 from targets.nki.rewrites.transforms.peel import Peel
 from targets.nki.rewrites.transforms.pipeline import Pipeline
 from targets.nki.rewrites.transforms.place import PlaceTile
+from targets.nki.rewrites.transforms.quantise_once import QuantiseOnce
 from targets.nki.rewrites.transforms.rephrase import Rephrase
 from targets.nki.rewrites.transforms.retile import Retile
 from targets.nki.rewrites.transforms.reuse import Reuse
@@ -81,5 +82,11 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         TakeMoments(),
         LoadHalo(),
         Exponential(),
+        QuantiseOnce(),
     )
 }
+
+
+def list_transforms(*, mx: bool) -> tuple[Transform[Any], ...]:
+    """The transformations for a problem; with `mx`, products may be quantised."""
+    return tuple(transform for transform in TRANSFORMS.values() if mx or not transform.rounds_products)
