@@ -14,7 +14,7 @@ from agent_core.roles.llm.fitting import PromptItems
 from agent_core.roles.llm.quoting import fence_text, single_line
 
 NO_PROFILE = "(there is no profile of this kernel)"
-_BUSY, _VAIN, _METRIC, _LINE, _WAIT, _MEMORY, _SPILLED = range(7)
+_BUSY, _VAIN, _METRIC, _LINE, _WAIT, _QUEUE, _MEMORY, _SPILLED = range(8)
 """Kinds of lines, most important first; the last kinds are dropped first."""
 
 
@@ -30,6 +30,7 @@ def render_profile(
         (_METRIC, _counter_lines(profile, metrics, draw)),
         (_LINE, _source_lines(profile, source)),
         (_WAIT, _wait_lines(profile)),
+        (_QUEUE, _queue_lines(profile)),
         (_MEMORY, _memory_lines(profile)),
         (_SPILLED, _spill_lines(profile)),
     )
@@ -101,6 +102,12 @@ def _source_lines(profile: Mapping[str, Any], source: str) -> Iterator[str]:
         at = part["line"]
         text = f": {single_line(rows[at - 1], 120)}" if 0 < at <= len(rows) else ""
         yield f"line {at} keeps {part['engine']} busy for {part['ms']:.4g} ms, mostly {part['op']}{text}"
+
+
+def _queue_lines(profile: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how long the transfers of each DMA queue take."""
+    for part in profile.get("dma_queues", ()):
+        yield f"DMA queue {single_line(part['queue'])}: {part['bytes']} bytes in {part['ms']:.4g} ms"
 
 
 def _inefficiency_lines(profile: Mapping[str, Any]) -> Iterator[str]:

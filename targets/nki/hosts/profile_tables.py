@@ -2,7 +2,8 @@
 
 Neuron Explorer writes a profile as Parquet files, one or several for each table. Tables and fields: the
 profile schema reference in the Neuron documentation at 7.4.0 (SDK 2.31). Of 12.0.1 (SDK 2.33) only the
-beginning was at hand; public scripts for profiles of 2.32 and later read the same names. A table or field
+beginning was at hand, which names the same tables; public scripts for profiles of 2.32 and later read the
+same names. A table or field
 that a release does not have leaves out what would be made of it, and `missing_fields` names it with the
 version of the schema. DuckDB reads the files; it is an optional dependency (`profiles`). Times are in
 nanoseconds in the tables, and in milliseconds here.
@@ -28,13 +29,19 @@ if TYPE_CHECKING:
 
 PARTS = 160
 _MAX_LINES = 16
+_MAX_QUEUES = 16
 _MAX_TENSORS = 64
 _WANTED = {
     "ActiveTime": ("start_ts", "end_ts", "engine"),
-    "DmaPacketAggregated": ("start_ts", "end_ts", "variable", "source", "transfer_bytes"),
-    "Instruction": ("engine", "opcode", "duration_ns", "evt_wait_time_ns"),
+    "DmaPacketAggregated": (
+        "start_ts", "end_ts", "duration_ns", "queue_name", "variable", "source", "transfer_bytes",
+    ),
+    "Flow": ("in_id", "in_table", "out_id", "out_table", "gap_time"),
+    "Instruction": (
+        "id", "engine", "opcode", "duration_ns", "evt_wait_time_ns", "spill_save_bytes", "spill_reload_bytes",
+    ),
     "TensorInfo": ("variable_name", "size"),
-}
+}  # fmt: skip
 """The fields that are read, beside those of which any of several will do."""
 
 _INPUT = "%INPUT%"
@@ -87,6 +94,8 @@ def read_tables(folder: Path, kernel_file: str) -> ProfileTables:
                 "timeline": reader.read_timeline(),
                 "waits_ms": reader.read_waits(),
                 "busy_lines": reader.read_lines(kernel_file),
+                "spilled": reader.read_spills(kernel_file),
+                "dma_queues": reader.read_queues(),
                 "missing_fields": reader.describe_missing(),
             }
             tensors = reader.read_tensors()
@@ -158,27 +167,82 @@ class _TableReader:
         return rows[:, 0], rows[:, 1]
 
     def read_waits(self) -> dict[str, dict[str, float]]:
-        """How long each engine waits for semaphores."""
+        """How long each engine waits for semaphores, and of whom, as far as dependences are told.
+
+        An instruction waits for that of its predecessors which ends last: the one with the smallest gap.
+        """
         if not self._has("Instruction", "engine", "evt_wait_time_ns"):
             return {}
         rows = self._query(
-            "SELECT lower(engine), sum(evt_wait_time_ns) / 1e6 AS ms FROM Instruction "
-            "GROUP BY 1 HAVING sum(evt_wait_time_ns) > 0 ORDER BY ms DESC"
+            f"SELECT lower(engine), {self._awaited()} AS awaited, sum(evt_wait_time_ns) / 1e6 AS ms "  # noqa: S608
+            "FROM Instruction GROUP BY 1, 2 HAVING sum(evt_wait_time_ns) > 0 ORDER BY ms DESC, 1, 2"
         )
-        return {engine: {"semaphores": float(ms)} for engine, ms in rows if engine in ENGINES}
+        found: dict[str, dict[str, float]] = {}
+        for engine, awaited, ms in rows:
+            if engine in ENGINES:
+                known = f"semaphores {awaited}" if awaited in {*ENGINES, "dma"} else "semaphores"
+                waits = found.setdefault(engine, {})
+                waits[known] = waits.get(known, 0.0) + float(ms)
+        return found
+
+    def _awaited(self) -> str:
+        """A query for the engine of an instruction's last predecessor, `dma`, or NULL."""
+        if not self._has("Flow", *_WANTED["Flow"]) or not self._has("Instruction", "id"):
+            return "NULL"
+        return (
+            "(SELECT arg_min("
+            "CASE WHEN lower(in_table) LIKE 'dma%' THEN 'dma' ELSE lower(earlier.engine) END, gap_time) "
+            "FROM Flow LEFT JOIN Instruction AS earlier "
+            "ON lower(in_table) = 'instruction' AND earlier.id = in_id "
+            "WHERE lower(out_table) = 'instruction' AND out_id = Instruction.id)"
+        )
+
+    def read_queues(self) -> list[dict[str, Any]]:
+        """The DMA queues that are busy longest: how long their transfers take, and what they move."""
+        if not self._has("DmaPacketAggregated", "queue_name", "duration_ns", "transfer_bytes"):
+            return []
+        rows = self._query(
+            "SELECT queue_name, sum(duration_ns) / 1e6 AS ms, sum(transfer_bytes) "  # noqa: S608
+            "FROM DmaPacketAggregated WHERE queue_name IS NOT NULL AND duration_ns > 0 "
+            f"GROUP BY 1 ORDER BY ms DESC, 1 LIMIT {_MAX_QUEUES}"
+        )
+        return [
+            {"queue": str(name)[:64], "ms": float(ms), "bytes": int(moved or 0)} for name, ms, moved in rows
+        ]
+
+    def read_spills(self, kernel_file: str) -> list[dict[str, Any]]:
+        """The lines of the kernel that save tiles to HBM or reload them; line 0: no line is known."""
+        if not self._has("Instruction", "spill_save_bytes", "spill_reload_bytes"):
+            return []
+        place = self._source_place()
+        line = f"CAST(nullif(regexp_extract({place}, ?, 1), '') AS INTEGER)" if place else "NULL"
+        rows = self._query(
+            f"SELECT coalesce({line}, 0) AS line, sum(coalesce(spill_save_bytes, 0)) AS saved, "  # noqa: S608
+            "sum(coalesce(spill_reload_bytes, 0)) AS reloaded FROM Instruction "
+            f"GROUP BY 1 HAVING saved + reloaded > 0 ORDER BY saved + reloaded DESC, 1 LIMIT {_MAX_LINES}",
+            *([_line_pattern(kernel_file)] if place else []),
+        )
+        return [
+            {"line": int(line), "saved_bytes": int(saved), "reloaded_bytes": int(reloaded)}
+            for line, saved, reloaded in rows
+        ]
+
+    def _source_place(self) -> str:
+        """An expression for where an instruction stands in a source; empty if no field says so."""
+        places = ("nki_source_location", "bir_debug_info_source_location")
+        there = [f"CAST({name} AS VARCHAR)" for name in places if self._has("Instruction", name)]
+        return f"coalesce({', '.join(there)})" if there else ""
 
     def read_lines(self, kernel_file: str) -> list[dict[str, Any]]:
         """The lines of the kernel that keep engines busy longest; one instruction counts for one line."""
-        places = ("nki_source_location", "bir_debug_info_source_location")
-        there = [name for name in places if self._has("Instruction", name)]
-        if not there or not self._has("Instruction", "engine", "duration_ns", "opcode"):
+        place = self._source_place()
+        if not place or not self._has("Instruction", "engine", "duration_ns", "opcode"):
             return []
-        place = f"coalesce({', '.join(f'CAST({name} AS VARCHAR)' for name in there)})"
         rows = self._query(
             f"SELECT CAST(regexp_extract({place}, ?, 1) AS INTEGER) AS line, lower(engine), "  # noqa: S608
             "sum(duration_ns) / 1e6 AS ms, mode(opcode) FROM Instruction "
             f"WHERE regexp_matches({place}, ?) GROUP BY 1, 2 ORDER BY ms DESC, line LIMIT {_MAX_LINES}",
-            *[rf"\b{re.escape(kernel_file)}:(\d{{1,6}})"] * 2,
+            *[_line_pattern(kernel_file)] * 2,
         )
         return [
             {"line": line, "engine": str(engine)[:32], "ms": float(ms), "op": str(op)[:64]}
@@ -215,6 +279,10 @@ class _TableReader:
             f"ON variable = variable_name WHERE moved > 0 ORDER BY moved DESC LIMIT {_MAX_TENSORS}",
             _INPUT,
         )
+
+
+def _line_pattern(kernel_file: str) -> str:
+    return rf"\b{re.escape(kernel_file)}:(\d{{1,6}})"
 
 
 def _table_of(name: str) -> str:

@@ -28,7 +28,7 @@ CORE_VARIABLE = "NEURON_RT_VISIBLE_CORES"
 PACKAGES = ("neuronx-cc", "nki", "nrtpy", "nkipy", "spike", "libneuronxla", "torch-neuronx", "jax-neuronx")
 TOOLS = ("/opt/aws/neuron/bin",)
 PROFILERS = ("neuron-explorer", "neuron-profile")
-TABLES = ("ActiveTime", "DmaPacketAggregated", "Instruction", "Metadata", "TensorInfo")
+TABLES = ("ActiveTime", "DmaPacketAggregated", "Flow", "Instruction", "Metadata", "TensorInfo")
 """The tables of a full profile that home reads (`targets.nki.hosts.profile_tables`)."""
 _TOOL_S = 900
 _DEVICES = Path("/sys/devices/virtual/neuron_device")  # one folder per device of the Neuron driver
