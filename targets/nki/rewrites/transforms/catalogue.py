@@ -35,6 +35,7 @@ from targets.nki.rewrites.transforms.reuse import Reuse
 from targets.nki.rewrites.transforms.scan import Scan
 from targets.nki.rewrites.transforms.separate import Separate
 from targets.nki.rewrites.transforms.share import ShareColumns
+from targets.nki.rewrites.transforms.split_products import SplitProducts
 from targets.nki.rewrites.transforms.split_reduction import SplitReduction
 from targets.nki.rewrites.transforms.stack import Stack
 from targets.nki.rewrites.transforms.tensor_sum import TensorSum
@@ -83,6 +84,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         LoadHalo(),
         Exponential(),
         QuantiseOnce(),
+        SplitProducts(),
     )
 }
 

@@ -1,0 +1,211 @@
+"""Products of float32 in three passes of the tensor engine, not four: both operands in two bfloat16 parts.
+
+A number's high part is the number in bfloat16, and its low part is the rest, in bfloat16 again: 16 bits in
+all. High by high, high by low and low by high add up to the product. Each tile is split where it is written,
+so that all products that read it share its parts. A tile that was transposed on its way is split after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import libcst as cst
+
+from nki_sim.targets import Target
+from targets.nki.rewrites import syntax
+from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement, StatementKind
+from targets.nki.rewrites.staging import shape_texts
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, number_site
+from targets.nki.rewrites.values import Tensor
+
+ALL_PRODUCTS = "all products"
+"""The site of all products that can be split, so that what they share is split once."""
+
+_SIDES = ("stationary", "moving")
+_ARGUMENTS = frozenset({"dst", *_SIDES, "accumulate", "name"})
+_PARTS = (("high", "high"), ("high", "low"), ("low", "high"))
+"""Of the stationary and the moving operand; low by low is less than what float32 itself rounds off."""
+
+Products = tuple[Statement, ...]
+
+
+class SplitProducts(Transform[Products]):
+    """Replaces products of float32 by three products of bfloat16 parts."""
+
+    id: ClassVar[str] = "split_products"
+    counter: ClassVar[str] = "tensor_engine_active_time_percent"
+    keeps: ClassVar[str] = "two bfloat16 parts hold 16 bits of a number, and their products add up in float32"
+
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Products]:
+        del target
+        sums: dict[int, list[Statement]] = {}
+        for item in kernel.operations():
+            dst = item.find_access("dst")
+            if dst is not None and _is_float32_product(item):
+                sums.setdefault(dst.tensor.id, []).append(item)
+        found: dict[str, Products] = {}
+        for items in sums.values():
+            dst = items[0].find_access("dst")
+            assert dst is not None
+            found[number_site(f"products to {dst.tensor.name}", found)] = tuple(items)
+        everything = tuple(item for items in sums.values() for item in items)
+        return found if len(found) < len(_SIDES) else {ALL_PRODUCTS: everything, **found}
+
+    def list_choices(self, kernel: Kernel, target: Target, place: Products) -> tuple[Choice, ...]:
+        del target
+        _plan_split(kernel, place)
+        return ({"rounding": "scalar"}, {"rounding": "vector"})
+
+    def apply(self, kernel: Kernel, target: Target, place: Products, choice: Choice) -> str:
+        del target
+        plan = _plan_split(kernel, place)
+        return _SplitWriter(kernel, plan, str(choice["rounding"])).write_module()
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """The products of a site, and by id the tiles that they read."""
+
+    products: frozenset[Statement]
+    tiles: Mapping[int, Tensor]
+
+
+def _is_float32_product(item: Statement) -> bool:
+    operands = [item.find_access(side) for side in _SIDES]
+    return item.op == "nc_matmul" and all(
+        access is not None and access.tensor.dtype == "float32" for access in operands
+    )
+
+
+def _plan_split(kernel: Kernel, place: Products) -> SplitPlan:
+    """Plan the products of a site; of several sums, those that can be split.
+
+    Raises:
+        RewriteRefused: none of them can.
+    """
+    kept, tiles, reasons = list[Statement](), dict[int, Tensor](), list[RewriteRefused]()
+    for item in place:
+        try:
+            found = _check_product(kernel, item)
+        except RewriteRefused as refusal:
+            reasons.append(refusal)
+        else:
+            kept.append(item)
+            tiles |= {tensor.id: tensor for tensor in found}
+    if not kept:
+        raise reasons[0]
+    return SplitPlan(frozenset(kept), tiles)
+
+
+def _check_product(kernel: Kernel, item: Statement) -> list[Tensor]:
+    """Return the tiles of a product, which can be split.
+
+    Raises:
+        RewriteRefused: the product has arguments that its parts would not have, or a tile cannot be split.
+    """
+    strange = sorted(item.texts.keys() - _ARGUMENTS)
+    if strange:
+        raise RewriteRefused(f"the product says {strange[0]}")
+    dst = item.find_access("dst")
+    if dst is None or dst.tensor.dtype != "float32" or dst.tensor.buffer != "psum":
+        raise RewriteRefused("the product does not add up in float32")
+    tiles = [access.tensor for side in _SIDES for access in [item.find_access(side)] if access]
+    for tensor in tiles:
+        _check_tile(kernel, tensor)
+    return tiles
+
+
+def _check_tile(kernel: Kernel, tensor: Tensor) -> None:
+    declared = kernel.declarations.get(tensor.id)
+    if declared is None or tensor.buffer != "sbuf" or tensor.copies:
+        raise RewriteRefused(f"{tensor.name} is not declared here as one tile in SBUF")
+    if tensor.id in kernel.escaping_ids or kernel.binding_counts[tensor.name] != 1:
+        raise RewriteRefused(f"{tensor.name} has a second name, or its name a second tile")
+    opaque = [item for item in kernel.statements if item.kind is StatementKind.OPAQUE]
+    if any(tensor.name in item.uses for item in opaque):
+        raise RewriteRefused(f"{tensor.name} is used by what cannot be read")
+    shape_texts(kernel, declared)
+    for access in _writes(kernel, tensor):
+        if not access.view.plain:
+            raise RewriteRefused(f"{tensor.name} is written rearranged")
+
+
+def _writes(kernel: Kernel, tensor: Tensor) -> list[Access]:
+    return [
+        access
+        for item in kernel.users_of(tensor)
+        for access in item.accesses
+        if access.writes and access.tensor.id == tensor.id
+    ]
+
+
+class _SplitWriter:
+    """Writes a kernel with the parts of tiles, each made where its tile is written."""
+
+    def __init__(self, kernel: Kernel, plan: SplitPlan, rounding: str) -> None:
+        self._kernel = kernel
+        self._plan = plan
+        self._rounding = rounding
+        self._names = {
+            key: {part: kernel.fresh_name(f"{tensor.name}_{part}") for part in ("high", "low")}
+            for key, tensor in plan.tiles.items()
+        }
+
+    def write_module(self) -> str:
+        """The module with its products split."""
+        kernel = self._kernel
+        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, self._emit))
+
+    def _emit(self, node: Node) -> list[cst.BaseStatement] | None:
+        if not isinstance(node, Statement):
+            return None
+        if node in self._plan.products:
+            first, *others = self._write_products(node)
+            return [syntax.with_leading_lines(first, syntax.leading_lines(node.node)), *others]
+        if node.tensor is not None and node.tensor.id in self._plan.tiles:
+            return [node.node, *self._declare_parts(node, node.tensor)]
+        split = [
+            line
+            for access in node.accesses
+            if access.writes and access.tensor.id in self._plan.tiles
+            for line in self._split(access.tensor, node.texts[access.role])
+        ]
+        return [node.node, *split] if split else None
+
+    def _declare_parts(self, item: Statement, tensor: Tensor) -> list[cst.BaseStatement]:
+        nl, sizes = self._kernel.nl, shape_texts(self._kernel, item)
+        shape = f"({', '.join(sizes)}{'' if sizes[1:] else ','})"
+        return [
+            syntax.parse_statement(f"{name} = {nl}.ndarray({shape}, dtype={nl}.bfloat16, buffer={nl}.sbuf)")
+            for name in self._names[tensor.id].values()
+        ]
+
+    def _split(self, tensor: Tensor, text: str) -> list[cst.BaseStatement]:
+        """What makes the parts of a window of a tile."""
+        nisa = self._kernel.nisa
+        high, low = (self._part(tensor, part, text) for part in ("high", "low"))
+        engine = {"engine": f"{nisa}.engine.scalar"} if self._rounding == "scalar" else {}
+        rest = {"dst": low, "data1": text, "data2": high, "op": f"{self._kernel.nl}.subtract"}
+        return [
+            syntax.make_call(f"{nisa}.tensor_copy", {"dst": high, "src": text, **engine}),
+            syntax.make_call(f"{nisa}.tensor_tensor", rest),
+        ]
+
+    def _part(self, tensor: Tensor, part: str, text: str) -> str:
+        return syntax.rename_in_expression(text, tensor.name, self._names[tensor.id][part])
+
+    def _write_products(self, item: Statement) -> list[cst.BaseStatement]:
+        """The products of the parts; the first begins the sum if the product did."""
+        lines: list[cst.BaseStatement] = []
+        for parts in _PARTS:
+            words = {"dst": item.texts["dst"]}
+            for side, part in zip(_SIDES, parts, strict=True):
+                access = item.find_access(side)
+                assert access is not None
+                words[side] = self._part(access.tensor, part, item.texts[side])
+            if "accumulate" in item.texts:
+                words["accumulate"] = "True" if lines else item.texts["accumulate"]
+            lines.append(syntax.make_call(f"{self._kernel.nisa}.nc_matmul", words))
+        return lines

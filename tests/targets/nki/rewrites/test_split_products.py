@@ -1,0 +1,144 @@
+"""Float32 products as three products of bfloat16 parts: numerics, time, and what is left alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nki_sim
+import seeds
+from nki_sim import ArraySpec
+from nki_sim.checks import program as checks
+from nki_sim.running import numerics
+from nki_sim.timing.counters import profile_counters
+from nki_sim.timing.forecast import forecast_program
+from targets.nki.judge.precision import find_lost_precision
+from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
+from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from tests.support.kernels import HEADER, TARGET
+
+SHAPES = ((256, 128), (256, 1024))
+ROUNDED = 1e-5
+"""Two parts of 8 bits each are off by less, and one part alone by a hundred times as much."""
+
+KERNEL = """
+@nki.jit
+def kernel(a, b):
+    k, m = a.shape
+    n = b.shape[1]
+    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.ndarray((128, k // 128, m), dtype=nl.{left}, buffer=nl.sbuf)
+    for i in nl.affine_range(k // 128):
+        nisa.dma_copy(dst=left[:, i, :], src=a[i * 128 : (i + 1) * 128, :])
+    {before}
+    for j in nl.affine_range(n // 512):
+        acc = nl.ndarray((m, 512), dtype=nl.float32, buffer=nl.psum)
+        for i in nl.sequential_range(k // 128):
+            right = nl.ndarray((128, 512), dtype=nl.{left}, buffer=nl.sbuf)
+            nisa.dma_copy(dst=right, src=b[i * 128 : (i + 1) * 128, j * 512 : (j + 1) * 512])
+            # The product of one step.
+            nisa.nc_matmul(dst=acc, stationary={read}, moving=right{words})
+        r = nl.ndarray((m, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=r, src=acc)
+        nisa.dma_copy(dst=out[:, j * 512 : (j + 1) * 512], src=r)
+    return out
+"""
+
+
+def kernel(
+    *, left: str = "float32", before: str = "pass", read: str = "left[:, i, :]", words: str = ""
+) -> str:
+    return HEADER + KERNEL.format(left=left, before=before, read=read, words=words)
+
+
+def explore(
+    source: str, shapes: Sequence[tuple[int, ...]] = SHAPES
+) -> tuple[list[RewrittenKernel], list[str]]:
+    arguments = [ArrayArgument(tuple(shape), "float32") for shape in shapes]
+    return explore_rewrites(
+        read_kernel(source, arguments, TARGET), arguments, TARGET, transforms=[TRANSFORMS["split_products"]]
+    )
+
+
+def traced(source: str, shapes: Sequence[tuple[int, ...]] = SHAPES) -> Any:
+    program = nki_sim.trace(
+        source, args=[ArraySpec(tuple(shape), "float32") for shape in shapes], target=TARGET.name
+    )
+    assert not checks.check(program, TARGET)
+    return program
+
+
+def relative_error(source: str) -> float:
+    random = np.random.default_rng(7)
+    a, b = (random.standard_normal(shape).astype(np.float32) for shape in SHAPES)
+    (found,) = numerics.run(traced(source), [a, b])
+    expected = a.astype(np.float64).T @ b.astype(np.float64)
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def tensor_busy_s(source: str) -> float:
+    counters = profile_counters(forecast_program(traced(source), TARGET))
+    return float(counters["tensor_engine_active_time"])
+
+
+def test_parts_hold_sixteen_bits_and_their_products_take_three_passes() -> None:
+    source = kernel()
+    children, refusals = explore(source)
+    assert not refusals
+    assert [child.choice for child in children] == [{"rounding": "scalar"}, {"rounding": "vector"}]
+    for child in children:
+        assert relative_error(child.source) < ROUNDED
+        assert find_lost_precision(traced(child.source)) is None
+        # Not three quarters, because what begins each product takes what it took.
+        assert tensor_busy_s(child.source) < 0.9 * tensor_busy_s(source)
+    narrow = children[0].source.replace("dst=acc, stationary=left_low", "dst=acc, stationary=left_high")
+    assert relative_error(narrow) > 10 * ROUNDED
+
+
+def test_a_tile_is_split_once_where_it_is_written() -> None:
+    (child, _), _ = explore(kernel())
+    before, _, inside = child.source.partition("for j in")
+    assert before.count("dst=left_low[:, i, :], data1=left[:, i, :], data2=left_high[:, i, :]") == 1
+    assert "dst=left" not in inside
+    assert inside.index("# The product of one step.") > inside.index("dst=right_low")
+
+
+def test_the_first_part_begins_the_sum_where_the_product_did() -> None:
+    (child, _), _ = explore(kernel(words=", accumulate=False"), ((128, 128), (128, 1024)))
+    assert re.findall(r"accumulate=(\w+)", child.source) == ["False", "True", "True"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"before": "again = left", "read": "again[:, i, :]"},
+            "left has a second name, or its name a second tile",
+        ),
+        ({"words": ", is_moving_onezero=False"}, "the product says is_moving_onezero"),
+    ],
+)
+def test_what_cannot_be_split_is_named(change: dict[str, str], reason: str) -> None:
+    children, refusals = explore(kernel(**change))
+    assert not children
+    assert refusals == [f"split_products products to acc: {reason}"]
+
+
+def test_products_of_narrow_types_have_no_site() -> None:
+    found = read_kernel(kernel(left="bfloat16"), [ArrayArgument(s, "float32") for s in SHAPES], TARGET)
+    assert TRANSFORMS["split_products"].find_sites(found, TARGET) == {}
+
+
+def test_several_sums_are_split_together_or_one_by_one() -> None:
+    problem = seeds.load_problem("swiglu")
+    dims = problem.spec.dims("reduced")
+    children, _ = explore(problem.kernel, [item.resolve_kernel_shape(dims) for item in problem.spec.inputs])
+    sites = [child.site for child in children]
+    assert sites[0] == "all products"
+    assert {"products to gate", "products to up"} <= set(sites)
