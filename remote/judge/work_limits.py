@@ -13,10 +13,10 @@ from seeds.spec import ProblemSpec
 LEAST_LIMIT = 1 << 34
 """Units of a simulator's work that a kernel of any problem may take: twice what the largest one needs."""
 
-SLACK = 6
+SLACK = 8
 """A kernel may take this many times the least work of its problem.
 
-Split float32 products alone are three for one, and making the parts costs more than half as much again.
+Float32 products in parts are three for one, and making the parts for each product costs twice as much again.
 """
 
 _FLOPS_PER_UNIT = 2 * 128 * 512 * 128 / (128 * 512 + 128 * 128 + 128 * 512)
