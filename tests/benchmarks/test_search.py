@@ -37,4 +37,4 @@ def test_the_same_seed_decides_the_same_on_every_machine():
     decided = {name: made[name] for name in ("decision_digest", "best_ms", "looked_at", "evaluated")}
     if os.environ.get("UPDATE_DECISIONS"):
         DECISIONS.write_text(json.dumps(decided, indent=2) + "\n")
-    assert decided == json.loads(DECISIONS.read_text())
+    assert decided == json.loads(DECISIONS.read_text()), "UPDATE_DECISIONS=1 writes the decisions anew"

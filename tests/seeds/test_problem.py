@@ -75,8 +75,8 @@ PUBLISHED = {
 """NKIBench's problems and their configurations."""
 
 
-def test_the_built_in_problems_are_those_of_nkibench():
-    assert set(seeds.builtin_problems()) == set(PUBLISHED)
+def test_all_problems_of_nkibench_are_built_in():
+    assert set(PUBLISHED) <= set(seeds.builtin_problems())
 
 
 @pytest.mark.parametrize(("name", "full"), PUBLISHED.items())

@@ -149,7 +149,7 @@ def test_what_reads_a_whole_log_says_how_far_it_is(call, watched, name):
 @pytest.mark.parametrize("name", WAITED)
 def test_what_may_wait_long_has_a_bar(call, watched, name):
     call(WAITED[name])
-    assert watched
+    assert watched, f"{name}: work inside `with session.progress_bar(...)`, or say in OTHERWISE why not"
     assert all(bar.ended for bar in watched)
 
 

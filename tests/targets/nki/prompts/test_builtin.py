@@ -160,7 +160,7 @@ def test_techniques_for_models_are_not_those_of_the_rewrites_and_name_bottleneck
     known = {name for technique in read_menu().values() for name in technique.bottlenecks}
     for target in NKI.manifest.targets:
         for one in NKI.list_sections(FileKind.MENU, target):
-            assert one.name not in read_menu()
+            assert one.name not in read_menu(), "an id names a rewrite or a technique for models, not both"
             assert re.fullmatch(r"[a-z][a-z0-9_]{2,39}", one.name)
             assert one.title
             assert one.text
