@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Statement, StatementKind
+from targets.nki.rewrites.tile_reductions import gathers_tiles
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.values import Affine, DimensionRange
 
@@ -214,7 +215,7 @@ def _check_access(found: TileClass, item: Statement, access: Access) -> None:
         if key in found.tiles and not starts_tile:
             raise RewriteRefused(f"{item.op} takes part of a tile of {tensor.name}")
         counts = key in found.counters and window.size == 1 and window.start.loops & ours
-        if key in found.counters and not counts:
+        if key in found.counters and not counts and not gathers_tiles(found.kernel, item, tensor.id, ours):
             raise RewriteRefused(f"{item.op} takes several tiles of {tensor.name}, or a certain one")
         if window.start.loops & ours and not counts and not found.is_walked(window):
             raise RewriteRefused(f"a window of {tensor.name} is no tile, and moves with the tiles")

@@ -3,7 +3,8 @@
 Engines and transfers cost nearly as much for small tiles as for large ones. `tile_size` changes the size of
 tiles that a constant names. Here nothing has a name, as in a raised kernel: what changes together follows
 from the instructions. A last tile with fewer rows or columns, which runs after its loop, joins the others if
-the new size divides the whole dimension.
+the new size divides the whole dimension. Tiles that a loop sums up can have any size, and of a single tile no
+loop and no sum is left.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from nki_sim.targets import Target
 from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.retiling import Tiling, find_tails, write_tiling
+from targets.nki.rewrites.single_tiles import dissolve_single_tiles
 from targets.nki.rewrites.source_tree import SourceError
 from targets.nki.rewrites.tile_classes import TileClass, find_tile_class, group_axes
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
@@ -44,7 +46,8 @@ class Retile(Transform[Loop]):
     id: ClassVar[str] = "retile"
     counter: ClassVar[str] = "dma_active_time_percent"
     keeps: ClassVar[str] = (
-        "tiles of the new size cover the same elements, and nothing mixes elements across them; "
+        "tiles of the new size cover the same elements, and nothing mixes elements across them, "
+        "or it puts the results of all tiles together; "
         "a last tile that joins them runs the same instructions"
     )
 
@@ -71,7 +74,7 @@ class Retile(Transform[Loop]):
             kernel, plan = _normalise_tiles(kernel, target, place, plan=plan)
         source = write_tiling(plan.found, Tiling(width, plan.extent // width))
         check_same_tiling(kernel, _read(source, kernel, target))
-        return source
+        return dissolve_single_tiles(source, kernel, target) if width == plan.extent else source
 
 
 def _plan_retile(kernel: Kernel, loop: Loop) -> RetilePlan:

@@ -2,7 +2,7 @@
 
 The kernel is read with both values and compared; only the changes that a tiling causes are allowed. As tiles
 grow, loops over them get proportionally fewer trips, windows in HBM stay contiguous, and no instruction mixes
-elements along a retiled dimension, except where a product accumulates in PSUM.
+elements along a retiled dimension, except where what it makes of all tiles is put together.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from nki_sim.targets import Target
 from targets.nki.rewrites.kernel_ir import Access, IntegerConstant, Kernel, Statement, StatementKind
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.source_tree import SourceError
+from targets.nki.rewrites.tile_reductions import combines_tiles, gathers_tiles
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Affine, DimensionRange, Tensor
 
@@ -107,6 +108,10 @@ def _check_operation(
     if before.arguments != after.arguments:
         raise RewriteRefused(f"an argument of {before.op} depends on the size")
     for a, b in zip(before.accesses, after.accesses, strict=True):
+        if gathers_tiles(old, before, a.tensor.id, retiled) and gathers_tiles(
+            new, after, b.tensor.id, retiled
+        ):
+            continue
         for dim in _resized_dimensions(old, new, a, b=b, retiled=retiled):
             _check_element_mixing(old, before, a, dim=dim, retiled=retiled)
 
@@ -193,11 +198,11 @@ def _fills_evenly(item: Statement, dim: int) -> bool:
 def _check_element_mixing(
     kernel: Kernel, item: Statement, access: Access, *, dim: int, retiled: set[str]
 ) -> None:
-    """Refuse if elements mix along a retiled dimension, unless PSUM accumulates over the tiles."""
+    """Refuse if elements mix along a retiled dimension, unless all tiles are put together."""
     if item.op == "nc_matmul" and access.role in {"stationary", "moving"} and dim == 0:
         _check_accumulation(kernel, item, retiled)
     elif item.op in _MIXING_INSTRUCTIONS or item.find_access("reduce_res") is not None:
-        if dim > 0:
+        if dim > 0 and not combines_tiles(kernel, item, retiled):
             raise RewriteRefused(f"{item.op} combines elements along the tiles")
     elif item.op not in _ELEMENT_WISE_INSTRUCTIONS:
         raise RewriteRefused(f"{item.op} is not known to keep elements apart")
@@ -209,5 +214,6 @@ def _check_accumulation(kernel: Kernel, item: Statement, retiled: set[str]) -> N
     declared = kernel.declarations.get(dst.tensor.id)
     loops = [loop for loop in item.path if loop.id in retiled and loop.id not in dst.view.loops]
     outside = declared is not None and any(loop not in declared.path for loop in loops)
-    if not outside or "accumulate" in item.arguments:
+    accumulates = outside and "accumulate" not in item.arguments
+    if not accumulates and not combines_tiles(kernel, item, retiled):
         raise RewriteRefused("the product is not accumulated over the tiles")
