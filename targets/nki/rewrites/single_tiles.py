@@ -30,17 +30,18 @@ class LoneAddend:
 
 
 def dissolve_single_tiles(source: str, kernel: Kernel, target: Target) -> str:
-    """Return a source without loops of one iteration, and without the sums that these were for."""
+    """Return a source without loops of one iteration, if these were for sums, and without the sums."""
     text, _ = simplify_source(source, _PASSES)
     try:
         found = read_kernel(text, kernel.arguments, target)
     except SourceError:
         return source
-    return _write_without_totals(found)
+    addends = [one for item in found.operations() if (one := _find_addend(found, item)) is not None]
+    single = {item for item in found.operations() if _reduces_one_element(item)}
+    return _write_without_totals(found, addends, single) if addends or single else source
 
 
-def _write_without_totals(kernel: Kernel) -> str:
-    addends = [one for item in kernel.operations() if (one := _find_addend(kernel, item)) is not None]
+def _write_without_totals(kernel: Kernel, addends: list[LoneAddend], single: set[Statement]) -> str:
     makers = {one.maker: one for one in addends}
     adders = {one.adder: one for one in addends}
     gone = {one.clear for one in addends}
@@ -56,7 +57,7 @@ def _write_without_totals(kernel: Kernel) -> str:
             return [syntax.replace_arguments(node.node, {one.made.role: one.adder.texts["dst"]})]
         if node in adders:
             return _write_copy(kernel, adders[node])
-        return _write_single_element(kernel, node)
+        return _write_single_element(kernel, node) if node in single else None
 
     return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
@@ -105,15 +106,17 @@ def _can_write_total(kernel: Kernel, one: LoneAddend, total: Tensor) -> bool:
     return len(places) == 1 and all(view.is_whole and view.plain for view in mine)
 
 
-def _write_single_element(kernel: Kernel, item: Statement) -> list[cst.BaseStatement] | None:
-    """A reduction of one element for each row as what it is: a copy, or a product with -1."""
+def _reduces_one_element(item: Statement) -> bool:
     data = item.find_access("data")
-    if data is None or item.op != "tensor_reduce" or not reduces_rows(item) or data.view.shape[1:] != (1,):
-        return None
-    words = {"dst": item.texts["dst"], "src": item.texts["data"]}
-    call = "tensor_copy"
+    return data is not None and reduces_rows(item) and data.view.shape[1:] == (1,)
+
+
+def _write_single_element(kernel: Kernel, item: Statement) -> list[cst.BaseStatement]:
+    """A reduction of one element for each row as what it is: a copy, or a product with -1."""
+    goal, source = item.texts["dst"], item.texts["data"]
+    call, words = "tensor_copy", {"dst": goal, "src": source}
     if item.arguments.get("negate"):
-        call, goal, source = "tensor_scalar", item.texts["dst"], item.texts["data"]
+        call = "tensor_scalar"
         words = {"dst": goal, "data": source, "op0": f"{kernel.nl}.multiply", "operand0": "-1.0"}
     made = syntax.make_call(f"{kernel.nisa}.{call}", words)
     return [syntax.with_leading_lines(made, syntax.leading_lines(item.node))]

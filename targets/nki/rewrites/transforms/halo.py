@@ -1,6 +1,7 @@
 """Halo: shifted windows of an array are loaded once, as one window with a border, and named as parts of it.
 
-A convolution or a stencil that loads each of its taps reads nearly the same elements once for each.
+A convolution or a stencil that loads each of its taps, one by one or in a loop, reads nearly the same
+elements once for each.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.arithmetic import names_in, substitute_names
 from targets.nki.rewrites.elementwise import find_sole_writer
-from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement
+from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind, loop_contains
 from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import TensorView
@@ -43,7 +45,17 @@ class ShiftedWindows:
         return by_offset[0], by_offset[max(self.offsets)]
 
 
-class LoadHalo(Transform[ShiftedWindows]):
+@dataclass(frozen=True, eq=False)
+class MovingWindow:
+    """A load whose window moves by `step` with each iteration of a loop, by less than its size."""
+
+    load: Statement
+    loop: Loop
+    dimension: int
+    step: int
+
+
+class LoadHalo(Transform[ShiftedWindows | MovingWindow]):
     """Loads overlapping windows as one."""
 
     id: ClassVar[str] = "halo"
@@ -52,9 +64,9 @@ class LoadHalo(Transform[ShiftedWindows]):
         "the windows are parts of what is loaded, and nothing writes to the array or to them"
     )
 
-    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, ShiftedWindows]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, ShiftedWindows | MovingWindow]:
         del target
-        found: dict[str, ShiftedWindows] = {}
+        found: dict[str, ShiftedWindows | MovingWindow] = {}
         groups: dict[object, list[Statement]] = {}
         for item in kernel.operations():
             if _loads_tile(kernel, item):
@@ -66,15 +78,29 @@ class LoadHalo(Transform[ShiftedWindows]):
             if windows is not None:
                 first = kernel.unique_label(_tile(loads[0]).tensor)
                 found[f"{len(loads)} windows of {_source(loads[0]).tensor.name} from {first}"] = windows
+        for item in kernel.operations():
+            moving = _find_moving_window(kernel, item)
+            if moving is not None:
+                tile, loop = (kernel.unique_label(one) for one in (_tile(item).tensor, moving.loop))
+                found[f"windows of {_source(item).tensor.name} in {tile} over {loop}"] = moving
         return found
 
-    def list_choices(self, kernel: Kernel, target: Target, place: ShiftedWindows) -> tuple[Choice, ...]:
+    def list_choices(
+        self, kernel: Kernel, target: Target, place: ShiftedWindows | MovingWindow
+    ) -> tuple[Choice, ...]:
         del target
-        _hull_texts(kernel, place)
+        if isinstance(place, MovingWindow):
+            _moving_hull_texts(kernel, place)
+        else:
+            _hull_texts(kernel, place)
         return ({},)
 
-    def apply(self, kernel: Kernel, target: Target, place: ShiftedWindows, choice: Choice) -> str:
+    def apply(
+        self, kernel: Kernel, target: Target, place: ShiftedWindows | MovingWindow, choice: Choice
+    ) -> str:
         del target, choice
+        if isinstance(place, MovingWindow):
+            return _load_before_loop(kernel, place)
         source, shape = _hull_texts(kernel, place)
         first, axis = place.loads[0], _tile_axis(place)
         dtype = kernel.declarations[_tile(first).tensor.id].texts["dtype"]
@@ -206,3 +232,80 @@ def _join_slices(kernel: Kernel, low: str, high: str, *, dimension: int) -> str:
     slices = list(parts[0].slice)
     slices[dimension] = slices[dimension].with_changes(slice=joined)
     return kernel.module.code_for_node(parts[0].with_changes(slice=slices))
+
+
+# --- a window that a loop moves -------------------------------------------------------------------------
+
+
+def _find_moving_window(kernel: Kernel, item: Statement) -> MovingWindow | None:
+    """The window of a load, if the loop around it moves it along one dimension, and windows overlap."""
+    if not item.path or item.guards or not _loads_tile(kernel, item):
+        return None
+    loop, view = item.path[-1], _source(item).view
+    moved = [dim for dim, window in enumerate(view.box) if window.start.coefficient(loop.id)]
+    if len(moved) != 1 or loop.index_text != loop.var or loop.trips == 1:
+        return None
+    (dim,) = moved
+    window, step = view.box[dim], view.box[dim].start.coefficient(loop.id)
+    inside = any(axis.source == dim and at for at, axis in enumerate(view.axes))
+    fits = inside and window.step == 1 and 0 < step < window.size
+    return MovingWindow(item, loop, dim, step) if fits else None
+
+
+def _load_before_loop(kernel: Kernel, moving: MovingWindow) -> str:
+    """The source in which a loop's windows are parts of what is loaded before it."""
+    source, shape, axis = _moving_hull_texts(kernel, moving)
+    load, loop = moving.load, moving.loop
+    declared = kernel.declarations[_tile(load).tensor.id]
+    size = shape_texts(kernel, declared)[axis]
+    hull, nl = kernel.fresh_name("windows"), kernel.nl
+    made = f"{hull} = {nl}.ndarray(({', '.join(shape)}), dtype={declared.texts['dtype']}, buffer={nl}.sbuf)"
+    first = loop.var if moving.step == 1 else f"{loop.var} * {moving.step}"
+    window = f"{_tile(load).tensor.name} = {hull}[{':, ' * axis}{first} : {first} + {size}]"
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is declared:
+            return []
+        if node is load:
+            told = syntax.merge_leading_lines(declared.node, load.node)
+            return [syntax.with_leading_lines(syntax.parse_statement(window), told)]
+        if node is not loop:
+            return None
+        body = syntax.replace_body(loop.node, syntax.rebuild_block(loop.body, emit))
+        lines = (made, f"{kernel.nisa}.dma_copy(dst={hull}, src={source})")
+        return [*map(syntax.parse_statement, lines), body]
+
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+
+
+def _moving_hull_texts(kernel: Kernel, moving: MovingWindow) -> tuple[str, list[str], int]:
+    """The source of what holds all windows of a loop, the sizes of its tile, and the axis that grows.
+
+    Raises:
+        RewriteRefused: it cannot be written before the loop.
+    """
+    load, loop, tile, array = moving.load, moving.loop, _tile(moving.load).tensor, _source(moving.load).tensor
+    inner = [item for item in kernel.statements if loop_contains(loop, item)]
+    declared = kernel.declarations[tile.id]
+    shape = shape_texts(kernel, declared)
+    if any(item.kind is StatementKind.OPAQUE or item.writes_tensor(array) for item in inner):
+        raise RewriteRefused(f"{array.name} may change in the loop over {loop.var}")
+    if tile.id in kernel.escaping_ids or any(item not in inner for item in kernel.users_of(tile)):
+        raise RewriteRefused(f"{tile.name} has a second name, or is used after the loop over {loop.var}")
+    bound = frozenset[str]().union(*(item.binds for item in inner))
+    bound |= {
+        other.var for item in inner for other in item.path if other is not loop and other not in loop.path
+    }
+    used = names_in(load.texts["src"]).union(*map(names_in, shape))
+    if used & bound or loop.var in frozenset[str]().union(*map(names_in, shape)):
+        raise RewriteRefused(
+            f"what {array.name}'s windows are cut by is known only in the loop over {loop.var}"
+        )
+    if len(shape) != len(_source(load).view.axes):
+        raise RewriteRefused(f"{tile.name} has other dimensions than what is loaded")
+    axes = _source(load).view.axes
+    axis = next(at for at, one in enumerate(axes) if one.source == moving.dimension)
+    shape[axis] = f"{shape[axis]} + {moving.step * (loop.trips - 1)}"
+    last = substitute_names("n - 1", {"n": loop.count_text})
+    ends = [substitute_names(load.texts["src"], {loop.var: text}) for text in ("0", last)]
+    return _join_slices(kernel, *ends, moving.dimension), shape, axis

@@ -78,3 +78,46 @@ def test_a_window_that_is_written_to_is_loaded_by_itself():
     ((source,), _) = rewritten(made)
     assert relative_error(made, source) < 1e-6
     assert source.count("src=x[") == 2
+
+
+LOOP = """
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    k = n - 4
+    out = nl.ndarray((m, k), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 128):
+        total = nl.ndarray((128, k), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=total, value=0.0)
+        for tap in range(3):
+            t = nl.ndarray((128, k), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=t, src=x[i * 128 : (i + 1) * 128, 2 * tap : 2 * tap + k])
+            nisa.tensor_tensor(dst=total, data1=total, data2=t, op=nl.add)
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=total)
+    return out
+"""
+
+
+def loop_sample(old="", new=""):
+    assert old in LOOP
+    return Sample(HEADER + LOOP.replace(old, new), ((256, 404),), lambda x: x[:, :-4] + x[:, 2:-2] + x[:, 4:])
+
+
+def test_taps_of_a_loop_are_parts_of_one_load_before_it():
+    made = loop_sample()
+    ((source,), _) = rewritten(made)
+    assert relative_error(made, source) < 1e-6
+    assert source.index("dma_copy(dst=windows") < source.index("for tap in")
+    assert source.count("src=x[") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("2 * tap : 2 * tap + k", "0 : k"),
+        ("op=nl.add)\n        nisa", "op=nl.add)\n        nisa.tensor_copy(dst=total, src=t)\n        nisa"),
+        ("op=nl.add)\n", "op=nl.add)\n            nisa.dma_copy(dst=x[0:128, 0:k], src=t)\n"),
+    ],
+)
+def test_windows_that_do_not_move_or_are_used_otherwise_are_loaded_in_the_loop(old, new):
+    assert rewritten(loop_sample(old, new))[0] == []
