@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -75,6 +75,22 @@ def find_predicate(table: Table) -> AffineNumbers | None:
     return None
 
 
+def split_band(table: Table) -> tuple[Table, Table] | None:
+    """Return two tables of 0 and 1, each with a predicate, whose product is the table; None if it is no band.
+
+    Such a table is true between two places of each line, as the mask of a window of keys is.
+    """
+    numbers = table.numbers
+    if not numbers.ndim or not bool(np.isin(numbers, (0.0, 1.0)).all()):
+        return None
+    after = np.maximum.accumulate(numbers, axis=-1)
+    before = np.flip(np.maximum.accumulate(np.flip(numbers, -1), axis=-1), -1)
+    parts = replace(table, numbers=after), replace(table, numbers=before)
+    if not np.array_equal(after * before, numbers) or None in map(find_predicate, parts):
+        return None
+    return parts
+
+
 def _candidate_steps(numbers: Array) -> Iterator[tuple[int, ...]]:
     """Steps of the other loops for one step of the last one: from how the border moves between lines."""
     borders = numbers.sum(axis=-1)
@@ -85,8 +101,10 @@ def _candidate_steps(numbers: Array) -> Iterator[tuple[int, ...]]:
             inside[0], range(borders.shape[axis] - 1), axis
         )
         moved = np.abs(np.diff(borders, axis=axis))[both]
-        step = int(moved.flat[0]) if moved.size else 0
+        # A loop that was split moves the border by whole lines, so no two neighbours have it inside.
+        step = int(moved.flat[0]) if moved.size else numbers.shape[-1]
         choices.append([step, -step] if step else [0])
+        choices[-1] += [0] if step and not moved.size else []
     yield from product(*choices)
 
 

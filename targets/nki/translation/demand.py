@@ -26,6 +26,7 @@ from targets.nki.translation.access import (
     through_view,
 )
 from targets.nki.translation.activations import ActivationFinder, FoundActivation
+from targets.nki.translation.constants import find_predicate, split_band
 from targets.nki.translation.known import KnownArrays
 from targets.nki.translation.simplify import make_binary, make_contraction, make_reduction, make_unary
 from targets.nki.translation.values import (
@@ -197,6 +198,10 @@ class Demand:
         condition, left, right = (self._argument(node, at, access) for at in (0, 1, 2))
         if isinstance(condition, Number):
             return left if condition.number else right
+        if isinstance(condition, Table) and isinstance(right, Number) and find_predicate(condition) is None:
+            band = split_band(condition)
+            if band is not None:
+                return Select(number, band[0], Select(number, band[1], left, right), right)
         return Select(number, condition, left, right)
 
     def _reduce(self, number: int, node: ExpressionNode, access: Access) -> Value:

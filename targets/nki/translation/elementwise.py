@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from targets.nki.translation.access import Atom, make_access
-from targets.nki.translation.constants import AffineNumbers, find_affine, find_predicate
+from targets.nki.translation.constants import AffineNumbers, find_affine, find_predicate, split_band
 from targets.nki.translation.simplify import COMMUTATIVE
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import product_text, sum_text
@@ -108,6 +108,9 @@ def make_table(context: StageContext, value: Value, partition: Atom | None, free
             lambda dst, views: f"nisa.tensor_scalar(dst={dst}, data={views.full(ramp)}, "
             "op0=nl.greater_equal, operand0=0.0)",
         )  # fmt: skip
+    band = split_band(value)
+    if band is not None:
+        return context.tile(Binary(value.node, "multiply", *band), partition)
     strides = [step // 8 for step in np.ascontiguousarray(value.numbers).strides]
     access = make_access(0, zip(value.loops, strides, strict=True))
     return context.tile(Load(value.node, context.tables.buffer(value.numbers), access), partition)

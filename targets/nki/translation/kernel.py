@@ -20,7 +20,14 @@ from targets.nki.translation.interleave import interleave_kernel
 from targets.nki.translation.kernel_layout import Choices, KernelLayout
 from targets.nki.translation.known import KnownArrays
 from targets.nki.translation.layout import PARTITIONS, Nest, blocker
-from targets.nki.translation.merge import merge_loops, pair_rows, row_groups, row_pairs, split_rows
+from targets.nki.translation.merge import (
+    group_sums,
+    merge_loops,
+    pair_rows,
+    row_groups,
+    row_pairs,
+    split_rows,
+)
 from targets.nki.translation.patterns import scale_behind_maxima, use_moments
 from targets.nki.translation.stage import (
     SBUF_BYTES,
@@ -117,12 +124,16 @@ class _Layout:
     atoms: tuple[Atom, ...]
     inside: Atom | None = None
     """A loop of independent products that lies inside the partitions."""
+    outside: tuple[Atom, ...] = ()
+    """Loops that could lie inside the partitions, and are outside to save room."""
 
 
-def _split_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], row: Atom, inner: int) -> _Layout:
+def _split_layout(
+    stores: Sequence[Store], atoms: tuple[Atom, ...], row: Atom, *, inner: int, outside: tuple[Atom, ...]
+) -> _Layout:
     """Several rows in each partition."""
     split, loops, outer = split_rows(stores, atoms, row, inner)
-    return _Layout(split, outer, loops)
+    return _Layout(split, outer, loops, outside=outside)
 
 
 def _paired_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], pair: tuple[Atom, Atom]) -> _Layout:
@@ -364,6 +375,7 @@ class KernelWriter:
     def _write_nest(self, node: int, stores: Sequence[Store], atoms: Sequence[Atom]) -> list[str]:
         """Write a stage with the chosen loop on the partitions, else with the first that can be written."""
         stores, atoms = merge_loops(scale_behind_maxima(stores), atoms)
+        stores = group_sums(stores, atoms)
         choices = self._layout_choices(stores, atoms)
         self.choices.rows[node] = [*choices]
         rows = self.layout.rows
@@ -387,10 +399,12 @@ class KernelWriter:
             _name(atom): partial(_Layout, stores, atom, atoms) for atom in rows
         }
         grouped: dict[str | None, Callable[[], _Layout]] = {
-            f"{atom.name} by {inner}": partial(_split_layout, stores, atoms, atom, inner)
+            f"{atom.name} by {inner}": partial(
+                _split_layout, stores, atoms, atom, inner=inner, outside=outside
+            )
             for atom in rows
             if atom is not None
-            for inner in row_groups(stores, atom)
+            for inner, outside in row_groups(stores, atom, atoms)
         }
         values = [store.value for store in stores]
         batched: dict[str | None, Callable[[], _Layout]] = {
@@ -427,7 +441,11 @@ class KernelWriter:
         items = {item for value in values for item in value.walk()}
         bound = frozenset().union(*(item.bound for item in items))
         bound |= {item.along for item in items if isinstance(item, Scan)}
-        outer = tuple(atom for atom in atoms if atom not in {row, layout.inside} and _is_batch(values, atom))
+        outer = tuple(
+            atom
+            for atom in atoms
+            if atom in layout.outside or (atom not in {row, layout.inside} and _is_batch(values, atom))
+        )
         if bound & {*outer}:
             raise UntranslatableError("a loop of independent products that is also walked inside")
         nest = Nest(_limit_free(outer, row, atoms, bound, longest=self.layout.tile_length), row, atoms)

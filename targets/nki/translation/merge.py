@@ -31,6 +31,8 @@ from targets.nki.translation.values import (
     Value,
 )
 
+_LONG_RUN = 256
+"""Elements in a run from which longer ones are hardly faster."""
 _ROW_GROUPS = (2048, 8192)
 """float32 per partition up to which rows are put together in a partition; both are tried."""
 
@@ -285,6 +287,46 @@ def pair_loops(
     return found, pairing.loops(atoms), pair.both
 
 
+def group_sums(stores: Sequence[Store], atoms: Sequence[Atom]) -> list[Store]:
+    """Return the stores with long sums of products split where that makes longer runs of an array.
+
+    Rows of a matrix that are summed over lie on the partitions, 128 at a time. With neighbouring rows in one
+    partition, instead of rows that are 128 apart, each partition has one run of all of them.
+    """
+    found = list(stores)
+    for loop, inner in _sum_groups(stores, atoms).items():
+        found, _, _ = split_rows(found, (), loop, inner)
+    return found
+
+
+def _sum_groups(stores: Sequence[Store], atoms: Sequence[Atom]) -> dict[Atom, int]:
+    """The loops of sums to split, and how many neighbouring rows a partition then has."""
+    items = {item for store in stores for item in store.value.walk()}
+    summed = {atom for item in items if isinstance(item, Contract) for own in item.over for atom in own}
+    short = {
+        atom
+        for item in items
+        if isinstance(item, Load)
+        for atom, stride in item.access.terms
+        if 1 < stride < _LONG_RUN and not item.access.backward
+    }
+    apart = {item.along for item in items if isinstance(item, Scan)}
+    apart |= {
+        atom
+        for item in items
+        if isinstance(item, Assembled)
+        for part in item.parts
+        for own in part.box
+        for atom in (own[0], own[2])
+    }
+    found = {}
+    for atom in sorted((summed & short) - apart - {*atoms}, key=lambda atom: atom.name):
+        inner = -(-atom.size // PARTITIONS)
+        if inner > 1 and atom.size % inner == 0:
+            found[atom] = inner
+    return found
+
+
 class _Splitter(ValueChange):
     """Replaces a loop by two."""
 
@@ -333,8 +375,13 @@ def _summed(item: Value) -> frozenset[Atom]:
     return frozenset() if isinstance(item, Assembled) else item.bound
 
 
-def row_groups(stores: Sequence[Store], atom: Atom) -> list[int]:
-    """Return how many rows a partition may hold, for a loop on the partitions; empty if only one."""
+def row_groups(
+    stores: Sequence[Store], atom: Atom, atoms: Sequence[Atom]
+) -> list[tuple[int, tuple[Atom, ...]]]:
+    """Return how many rows a partition may hold, for a loop on the partitions; empty if only one.
+
+    Each comes with the loops that are outside then, because a partition has no room for all of their rows.
+    """
     items = {item for store in stores for item in store.value.walk()}
     is_walked = any(
         (isinstance(item, Scan) and item.along == atom)
@@ -344,15 +391,21 @@ def row_groups(stores: Sequence[Store], atom: Atom) -> list[int]:
     )
     if is_walked or any(isinstance(item, Contract) for item in items):
         return []
-    width = max(
-        prod(one.size for one in (item.atoms | _summed(item)) - {atom})
-        for item in items | {s.value for s in stores}
-    )
+    loops = [(item.atoms | _summed(item)) - {atom} for item in items | {s.value for s in stores}]
+
+    def width(outside: Sequence[Atom]) -> int:
+        return max(prod(one.size for one in own - {*outside}) for own in loops)
+
     fits = [
         inner
         for inner in range(2, atom.size // 64 + 1)
         if atom.size % inner == 0
         and (atom.size // inner % PARTITIONS == 0 or 64 <= atom.size // inner <= PARTITIONS)
     ]
-    best = [max((one for one in fits if one * width <= room), default=0) for room in _ROW_GROUPS]
-    return [inner for inner in dict.fromkeys(best) if inner]
+    whole = width(())
+    best = [max((one for one in fits if one * whole <= room), default=0) for room in _ROW_GROUPS]
+    if any(best) or not fits:
+        return [(inner, ()) for inner in dict.fromkeys(best) if inner]
+    others = [one for one in atoms if one != atom]
+    sides = (tuple(others[:count]) for count in range(1, len(others) + 1))
+    return [(max(fits), side) for side in sides if max(fits) * width(side) <= _ROW_GROUPS[-1]][:1]

@@ -12,7 +12,7 @@ from targets.nki.translation.access import Atom
 from targets.nki.translation.layout import BANK, PARTITIONS, blocker
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, product_text, sum_text
-from targets.nki.translation.values import Load, Value
+from targets.nki.translation.values import Contract, Load, Value
 
 
 def make_transposed(
@@ -22,6 +22,10 @@ def make_transposed(
     source_loop = other_partition(context, value, partition)
     data = context.tile(value, source_loop)
     lines = context.lines(value)
+    readers = context.readers.get(value, ())
+    if readers and source_loop in free and all(isinstance(reader, Contract) for reader in readers):
+        # The tensor engine takes one place of the other loops at a time: let each be a run.
+        free = (*(atom for atom in free if atom != source_loop), source_loop)
     tile = context.new_tile("transposed", partition, free, lines)
     _write_transposes(context, data, tile, source=source_loop, lines=lines)
     return tile
