@@ -197,7 +197,7 @@ def _warm_up_workers(event_log: EventLog, workers: Workers, focus: set[str] | No
     states = [event_log.run_state(run) for run in event_log.active_runs() if focus is None or run in focus]
     cut_off = [state for state in states if state.open and state.status is RunStatus.RUNNING]
     for state in cut_off:
-        workers.warm_up(state.config, state.problem.digest)
+        workers.warm_up(state)
     return bool(cut_off)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from agent_core.roles.process_pool import ProcessPool
+from agent_core.process_pool import ProcessPool
 from seeds.spec import ProblemSpec
 from state.model import PredictedLatency, canonical_json
 from state.step_keeper import STEP_KEEPER
@@ -76,6 +76,11 @@ class KernelTranslator:
         from remote.references import ReferenceStore
 
         return ReferenceStore(self._home, strength=None)
+
+    def warm_up(self) -> None:
+        """Have the process start before there is work for it."""
+        if self._pool is not None:
+            self._pool.warm_up()
 
     async def load_formula(self, problem: Problem, size: str) -> Path:
         """Return the file with a reference's formula, or with the reason why it has none.
@@ -155,6 +160,8 @@ async def _recall_predictions(
 
 def write_kernels(request: str) -> str:
     """Answer a request of `KernelTranslator`; both are JSON."""
+    if not request:
+        return ""  # this module is loaded; the translator is a target's
     asked = json.loads(request)
     translator = import_part(load_target(asked["target"]).parts.translator or "")
     spec = ProblemSpec.model_validate_json(asked["spec"])

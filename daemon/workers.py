@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from agent_core.proposers import is_built_per_effect, require_known_proposer
+from agent_core.ensemble import planner_of
+from agent_core.proposers import ProposerError, is_built_per_effect, require_known_proposer
 from agent_core.tools.rewriting import Rewriter, create_rewriter
 from daemon.errors import EvaluatorPreparing
 from remote.errors import NotReadyError, RemoteError
 from remote.registry import EvaluatorSpec
+from state.model import JUDGES, EffectKey
 
 if TYPE_CHECKING:
     from agent_core.roles import Proposer
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from daemon.translation import KernelTranslator
     from remote.evaluator import Evaluator
     from state.model import Digest, RunConfig
+    from state.run_state import RunState
 
 CreateEvaluator = Callable[[EvaluatorSpec], "Evaluator"]
 
@@ -87,11 +90,23 @@ class Workers:
             task.result()
             return evaluator.toolchain()
 
-    def warm_up(self, config: RunConfig, problem: Digest) -> None:
-        """Have a run's evaluator start its processes in the background, where it has any to start.
+    def warm_up(self, state: RunState) -> None:
+        """Have the processes that a run's open effects need start in the background, all at once.
 
         Only time is gained: what fails here fails again when there is work, and is reported then.
         """
+        self._warm_up_evaluator(state.config, state.problem.digest)
+        keys = [key for key in map(EffectKey.parse, state.open) if key.role not in JUDGES]
+        engines: set[Any] = {self.translator for key in keys if not key.round}
+        for name in {planner_of(state, key) for key in keys if key.round}:
+            if not is_built_per_effect(name):
+                with suppress(ProposerError):
+                    engines.add(self.get_proposer(name))
+        for engine in engines:
+            if (start := getattr(engine, "warm_up", None)) is not None:
+                start()
+
+    def _warm_up_evaluator(self, config: RunConfig, problem: Digest) -> None:
         wanted = EvaluatorSpec.from_config(config)
         try:
             start = getattr(self.get_evaluator(config), "warm_up", None)

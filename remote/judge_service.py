@@ -131,13 +131,20 @@ class JudgeService:
         tracer, target = load_tracer(run.request.target), run.request.target
         dims = run.problem.spec.dims(run.request.size)
         request = tracer.request(run.source.decode(), run.problem, dims, target=target, repeat=True)
+        return await self.recall_trace(tracer, request)
+
+    async def recall_trace(self, tracer: Tracer, request: bytes, *flags: str) -> JailResult:
+        """Run a tracer, unless an earlier delivery of this task's effect had its whole reply.
+
+        Raises:
+            InfrastructureError: the jail failed.
+        """
         keeper = STEP_KEEPER.get()
         if keeper is None:
-            return await self.run_tracer(tracer, request)
+            return await self.run_tracer(tracer, request, *flags)
+        asked = "\n".join((tracer.toolchain(), *flags, request.decode()))
         try:
-            text = await keeper.recall(
-                f"{tracer.toolchain()}\n{request.decode()}", lambda: self._trace_to_text(tracer, request)
-            )
+            text = await keeper.recall(asked, lambda: self._trace_to_text(tracer, request, *flags))
         except _UnusualEndError as unusual:
             return unusual.result
         return JailResult(base64.b85decode(text), 0, "", truncated=False, cpu_exhausted=False)
@@ -173,13 +180,13 @@ class JudgeService:
         drawn = digest_of(f"{self.references.secret} {run.request.source}".encode())
         return 1 + int(drawn[-7:], 16)
 
-    async def _trace_to_text(self, tracer: Tracer, request: bytes) -> str:
+    async def _trace_to_text(self, tracer: Tracer, request: bytes, *flags: str) -> str:
         """Return a tracer's reply as text that can be kept.
 
         Raises:
             _UnusualEndError: it did not end well, which another try may see otherwise.
         """
-        result = await self.run_tracer(tracer, request)
+        result = await self.run_tracer(tracer, request, *flags)
         if result.exit_status or result.truncated or not result.answer or result.asleep:
             raise _UnusualEndError(result)
         return base64.b85encode(result.answer).decode()

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from pydantic import TypeAdapter
+
 from remote.concurrency import gather_to_end
 from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
@@ -19,6 +21,7 @@ from remote.judge_service import JudgeService
 from remote.tracing import Tracer
 from seeds import Problem
 from state.model import Digest, ErrorInfo, PredictedLatency, digest_of
+from state.step_keeper import STEP_KEEPER
 
 MAX_CACHED_PREDICTIONS = 8192
 """Number of cached predictions, a few hundred bytes each."""
@@ -35,6 +38,8 @@ NO_TURN = PredictedLatency(
 
 PredictionKey = tuple[Digest, tuple[tuple[str, int], ...], str, Digest, bool]
 """Problem, dimensions, target, source, and whether the canonical form is wanted."""
+
+_READINGS: TypeAdapter[tuple[PredictedLatency, ...]] = TypeAdapter(tuple[PredictedLatency, ...])
 
 PredictPart = Callable[[Sequence[PredictionKey]], Awaitable[Sequence[PredictedLatency]]]
 """Predicts kernels in as many jails as needed, one after the other."""
@@ -64,7 +69,7 @@ class KernelPredictor:
         fresh = dict(zip(places, request.sources, strict=True))
         found = {place: self._known[place] for place in fresh if place in self._known}
         read = await self._read_sources(
-            {place: fresh[place] for place in fresh if place not in found}, request.target
+            {place: fresh[place] for place in fresh if place not in found}, request
         )
         found |= read
         asked = [place for place, one in read.items() if one.error is None]
@@ -85,7 +90,7 @@ class KernelPredictor:
         return [found[place] for place in places]
 
     async def _read_sources(
-        self, fresh: Mapping[PredictionKey, str], target: str
+        self, fresh: Mapping[PredictionKey, str], request: PredictionRequest
     ) -> dict[PredictionKey, PredictedLatency]:
         """Read the texts in a worker: many take long, and a thread of this process must not do it.
 
@@ -94,10 +99,15 @@ class KernelPredictor:
         """
         if not fresh:
             return {}
-        async with self._judge.slots:
-            told = await self._judge.workers.read_sources(
-                LintJob(sources=tuple(fresh.values()), target=target)
-            )
+        job = LintJob(sources=tuple(fresh.values()), target=request.target)
+
+        async def read() -> str:
+            async with self._judge.slots:
+                return _READINGS.dump_json(await self._judge.workers.read_sources(job)).decode()
+
+        keeper = STEP_KEEPER.get()
+        asked = f"{request.toolchain}\n{job.model_dump_json()}"
+        told = _READINGS.validate_json(await (read() if keeper is None else keeper.recall(asked, read)))
         return dict(zip(fresh, told, strict=True))
 
     async def _predict_in_halves(
@@ -135,7 +145,7 @@ class KernelPredictor:
         while len(made) < len(sources) and ended < MAX_ENDED_JAILS:
             rest = sources[len(made) :]
             lines = [tracer.request(source, problem, dims, target=request.target) for source in rest]
-            result = await self._judge.run_tracer(tracer, b"\n".join(lines), "--batch")
+            result = await self._judge.recall_trace(tracer, b"\n".join(lines), "--batch")
             if result.was_killed:
                 raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
             if result.was_starved:

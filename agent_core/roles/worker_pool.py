@@ -6,13 +6,13 @@ import json
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any
 
+from agent_core.process_pool import JobDeadlineError
 from agent_core.roles import RoleError
-from agent_core.roles.process_pool import JobDeadlineError
 from state.model import ErrorInfo
 from state.step_keeper import STEP_KEEPER
 
 if TYPE_CHECKING:
-    from agent_core.roles.process_pool import ProcessPool
+    from agent_core.process_pool import ProcessPool
 
 
 WORKER_DIED = "worker_died"

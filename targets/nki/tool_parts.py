@@ -10,13 +10,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from agent_core.roles.process_pool import ProcessPool
+from agent_core.process_pool import ProcessPool
 from agent_core.roles.worker_pool import ask_worker
 from agent_core.tools.rewriting import AppliedRewrite, KernelPlace, OfferedRewrite, OfferedRewrites
 from nki_sim.rulebook import collect_rules
 from targets.base import RuleText, SearchWords
+from targets.nki.rewrites import answer_in_worker
 from targets.nki.rewrites.prediction_scale import problem_job_fields
-from targets.nki.rewrites.proposer import answer_in_worker
 
 
 def list_rule_texts() -> tuple[RuleText, ...]:

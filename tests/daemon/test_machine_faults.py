@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 import seeds
+from agent_core.process_pool import ProcessPool
 from agent_core.roles import PlanAnswer
-from agent_core.roles.process_pool import ProcessPool
 from agent_core.roles.worker_pool import ask_worker
 from daemon.calls.errors import EffectDeferred
 from daemon.command_models import run_id

@@ -15,8 +15,10 @@ from remote.evaluator import PredictionRequest
 from remote.jail_backends import JailLimits
 from remote.predictions import MAX_ENDED_JAILS, MIN_SPLIT_KERNELS
 from state.model import PredictedLatency
+from state.step_keeper import STEP_KEEPER
 from targets.nki.judge import normalise, rules
 from targets.nki.judge.normalise import code_digest
+from tests.remote.test_judged_parts import Killed, MemoryKeeper
 
 
 def request_predictions(bench, *sources: str, **changes) -> PredictionRequest:
@@ -66,6 +68,28 @@ async def test_a_kernel_that_cannot_be_predicted_leaves_the_others_alone(make_ev
     assert nothing.error.code
     assert (lost.latency_ms, refused.latency_ms, nothing.latency_ms) == (None, None, None)
     assert good.latency_ms is not None
+
+
+async def test_predictions_that_are_cut_off_go_on_with_what_was_read_and_traced(
+    make_evaluator, silu, half, monkeypatch
+):
+    wanted = await predict_latencies(make_evaluator(), silu, silu.kernel, half)
+    STEP_KEEPER.set(keeper := MemoryKeeper())
+    lives = 0
+    for keeper.lives in (0, 1, 1):
+        try:
+            found = await predict_latencies(make_evaluator(), silu, silu.kernel, half)
+        except Killed:
+            lives += 1
+    assert (lives, found) == (2, wanted)
+
+    async def never(*args: object) -> None:
+        raise AssertionError("it was read and traced before")
+
+    last = make_evaluator()
+    monkeypatch.setattr(last.judge, "run_tracer", never)
+    monkeypatch.setattr(last.judge.workers, "read_sources", never)
+    assert await predict_latencies(last, silu, silu.kernel, half) == wanted
 
 
 async def test_what_was_predicted_is_not_predicted_again(make_evaluator, silu, half, monkeypatch):

@@ -11,7 +11,10 @@ first, then `transform.py`.
 
 from __future__ import annotations
 
-from agent_core.roles import Proposer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent_core.roles import Proposer
 
 
 def create(*, workers: int | None = None) -> Proposer:
@@ -19,3 +22,13 @@ def create(*, workers: int | None = None) -> Proposer:
     from targets.nki.rewrites.proposer import BuiltinProposer
 
     return BuiltinProposer(workers=workers)
+
+
+def answer_in_worker(request: str) -> str:
+    """Runs in a worker, which then imports what does the work and nothing of what sends requests.
+
+    An empty request only imports it.
+    """
+    from targets.nki.rewrites.worker import answer_request
+
+    return answer_request(request) if request else ""

@@ -33,6 +33,8 @@ from typing import TypeVar
 
 from state.model import PredictedLatency, RewriteStep
 from targets.nki.rewrites.search_nodes import (
+    SIBLING_DISCOUNT,
+    TEMPERATURE,
     Expansion,
     RewriteCandidate,
     RewriteKey,
@@ -42,10 +44,6 @@ from targets.nki.rewrites.search_nodes import (
     node_order,
 )
 
-SIBLING_DISCOUNT = 0.5
-"""Discount of each further choice at one site."""
-TEMPERATURE = 0.02
-"""Difference in log speed-up that makes a rewrite e times likelier to be drawn by exploration."""
 SLOWDOWN_LIMIT = 1.4
 """How much slower than the fastest a kernel may be and still be expanded."""
 MIN_EXPECTED_SPEEDUP = 0.8

@@ -22,6 +22,7 @@ from agent_core.effects import (
     SimplifyRequest,
     Variants,
 )
+from agent_core.process_pool import ProcessPool
 from agent_core.roles import (
     KernelAnswer,
     LookAheadAnswer,
@@ -30,10 +31,9 @@ from agent_core.roles import (
     ReadBlob,
 )
 from agent_core.roles.mechanical import MechanicalLearner
-from agent_core.roles.process_pool import ProcessPool
 from agent_core.roles.worker_pool import ask_worker, make_role_error
 from state.model import EffectKey, Plan, Prediction, ProblemRef, SequenceLeg, digest_of
-from targets.nki.rewrites import lookahead_role, prediction_scale
+from targets.nki.rewrites import answer_in_worker, lookahead_role, prediction_scale
 from targets.nki.rewrites.raised_parent import split_raise
 
 if TYPE_CHECKING:
@@ -42,13 +42,6 @@ if TYPE_CHECKING:
 MAX_RANKINGS = 64
 """Rankings kept: more than the beam slots of two rounds."""
 MAX_WORKERS = 4
-
-
-def answer_in_worker(request: str) -> str:
-    """Runs in a worker; keeps the import out of the process that only sends requests."""
-    from targets.nki.rewrites.worker import answer_request
-
-    return answer_request(request)
 
 
 class BuiltinProposer(MechanicalLearner):
@@ -61,6 +54,10 @@ class BuiltinProposer(MechanicalLearner):
         count = workers or min(MAX_WORKERS, os.cpu_count() or 1)
         self._pool = ProcessPool(answer_in_worker, workers=count)
         self._rankings: OrderedDict[str, asyncio.Task[dict[str, Any]]] = OrderedDict()
+
+    def warm_up(self) -> None:
+        """Have a process of the engine start before there is work for it."""
+        self._pool.warm_up()
 
     async def look_ahead(
         self, request: LookAheadRequest, read: ReadBlob, predict: Predict

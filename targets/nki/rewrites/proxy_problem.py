@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from nki_sim.forms import Operand
 from nki_sim.targets import Target
-from seeds import ProblemSpec
 from targets.nki.rewrites.kernel_ir import (
     ArrayArgument,
     Kernel,
@@ -25,6 +25,9 @@ from targets.nki.rewrites.kernel_ir import (
 )
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.source_tree import SourceError
+
+if TYPE_CHECKING:
+    from seeds import ProblemSpec
 
 MIN_TRIPS = 2
 """Iterations that outermost loops keep at least, so that one can follow another."""

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from agent_core.process_pool import ProcessPool
 from agent_core.roles import LookAheadAnswer, Predict, ReadBlob
-from agent_core.roles.process_pool import ProcessPool
 from agent_core.roles.worker_pool import ask_worker
 from state.model import RewriteStep, digest_of
 from targets.base import KernelReading
+from targets.nki.rewrites import answer_in_worker
 from targets.nki.rewrites.prediction_scale import RunEngineJob, problem_job_fields
 
 if TYPE_CHECKING:
@@ -85,8 +86,6 @@ async def read_original(
         RoleError: the engine failed.
         remote.RemoteError: nothing can be predicted here.
     """
-    from targets.nki.rewrites.proposer import answer_in_worker  # not at the top: it imports this module
-
     shapes = problem_job_fields(spec, size, target)
     pool = ProcessPool(answer_in_worker, workers=1)  # a text may keep the engine busy beyond a deadline
 

@@ -18,8 +18,8 @@ from nki_sim.targets import Target
 from targets.nki.rewrites.estimate import StaticEstimate, estimate_kernel
 from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
 from targets.nki.rewrites.kernel_ir import KernelArgument
-from targets.nki.rewrites.lookahead import SIBLING_DISCOUNT, TEMPERATURE
 from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.search_nodes import SIBLING_DISCOUNT, TEMPERATURE
 from targets.nki.rewrites.transform import Choice, Transform
 from targets.nki.rewrites.transforms.catalogue import list_transforms
 from targets.nki.target import read_menu

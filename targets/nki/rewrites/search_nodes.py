@@ -1,11 +1,21 @@
-"""The values of a search over sequences of rewrites: candidates, seeds, and the kernels reached."""
+"""The values of a search over sequences of rewrites: candidates, seeds, and the kernels reached.
+
+Also the two constants that the ranking of single rewrites shares with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from state.model import RewriteStep
+if TYPE_CHECKING:
+    from state.model import RewriteStep  # only for types: the engine's processes start without pydantic
+
+SIBLING_DISCOUNT = 0.5
+"""Discount of each further choice at one site."""
+TEMPERATURE = 0.02
+"""Difference in log speed-up that makes a rewrite e times likelier to be drawn by exploration."""
 
 RewriteKey = tuple[str, str, str]
 """A technique, its site and its choice."""

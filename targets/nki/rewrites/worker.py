@@ -16,7 +16,6 @@ from random import Random
 from typing import Any
 
 from nki_sim import targets
-from seeds import ProblemSpec
 from targets.nki.rewrites.estimate import estimate_kernel
 from targets.nki.rewrites.explore import check_rewrite, explore_rewrites
 from targets.nki.rewrites.inlining import canonicalize_kernel
@@ -148,6 +147,8 @@ def _expand_job(values: dict[str, Any]) -> dict[str, Any]:
 
 def _proxy_job(values: dict[str, Any]) -> dict[str, Any]:
     """The dimensions to predict at; smaller ones if the problem has too many instructions."""
+    from seeds import ProblemSpec  # not at the top: most jobs need none, and it loads much
+
     spec, dims = ProblemSpec.model_validate(values["spec"]), values["dims"]
     found = find_proxy_problem(values["source"], spec, dims, targets.load(values["target"]), values["most"])
     return {"dims": found.dims, "instructions": found.instructions}

@@ -10,7 +10,10 @@ roles (`proposer.py`). Judging, and files for people (`targets/nki/knobs/export`
 
 from __future__ import annotations
 
-from agent_core.roles import Proposer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent_core.roles import Proposer
 
 
 def create(*, workers: int | None = None) -> Proposer:
@@ -18,3 +21,13 @@ def create(*, workers: int | None = None) -> Proposer:
     from targets.nki.knobs.tuning.proposer import KnobProposer
 
     return KnobProposer(workers=workers)
+
+
+def answer_in_worker(request: str) -> str:
+    """Runs in a worker, which then imports what does the work and nothing of what sends requests.
+
+    An empty request only imports it.
+    """
+    from targets.nki.knobs.tuning.worker import answer_request
+
+    return answer_request(request) if request else ""

@@ -21,6 +21,7 @@ from agent_core.effects import (
     PlanRequest,
     Variants,
 )
+from agent_core.process_pool import ProcessPool
 from agent_core.roles import (
     KernelAnswer,
     LookAheadAnswer,
@@ -29,10 +30,10 @@ from agent_core.roles import (
     ReadBlob,
 )
 from agent_core.roles.mechanical import MechanicalLearner
-from agent_core.roles.process_pool import ProcessPool
 from agent_core.roles.worker_pool import ask_worker, make_role_error
 from state.model import Candidate, EffectKey, Plan, Prediction, digest_of
 from targets.nki.knobs.search import SearchMode
+from targets.nki.knobs.tuning import answer_in_worker
 from targets.nki.knobs.tuning.history import TECHNIQUE, judged_points, origin_point
 from targets.nki.knobs.tuning.look_ahead import KnobLookAhead, ParentFeedback
 from targets.nki.knobs.workload_file import WORKLOAD_FILE
@@ -45,13 +46,6 @@ MBU = "mbu_estimated_percent"
 KnobRequest = LookAheadRequest | PlanRequest | ImplementRequest
 
 
-def answer_in_worker(request: str) -> str:
-    """Runs in a worker; keeps the import out of the process that only sends requests."""
-    from targets.nki.knobs.tuning.worker import answer_request
-
-    return answer_request(request)
-
-
 class KnobProposer(MechanicalLearner):
     """All four roles; a point has only one form, so nothing is repaired."""
 
@@ -60,6 +54,10 @@ class KnobProposer(MechanicalLearner):
 
     def __init__(self, *, workers: int | None = None) -> None:
         self._pool = ProcessPool(answer_in_worker, workers=workers or min(MAX_WORKERS, os.cpu_count() or 1))
+
+    def warm_up(self) -> None:
+        """Have a process start before there is work for it."""
+        self._pool.warm_up()
 
     async def look_ahead(
         self, request: LookAheadRequest, read: ReadBlob, predict: Predict

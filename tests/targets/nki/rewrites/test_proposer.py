@@ -24,8 +24,8 @@ from agent_core.effects import (
     ReflectRequest,
     SummarizeRequest,
 )
+from agent_core.process_pool import JobDeadlineError, ProcessPool
 from agent_core.roles import Proposer, RoleError
-from agent_core.roles.process_pool import JobDeadlineError, ProcessPool
 from state.model import (
     Attempt,
     Benchmark,
@@ -258,7 +258,9 @@ async def test_a_closed_pool_leaves_no_process_and_takes_no_job():
 
 
 def sleep_or_answer(request: str) -> str:
-    """Worker job: note the process, and never end if that is asked for."""
+    """Worker job: note the process, and never end if that is asked for; nothing is to be loaded."""
+    if not request:
+        return ""
     path, _, endless = request.partition("|")
     Path(path).write_text(f"{os.getpid()}\n", encoding="utf-8")
     while endless:
@@ -306,6 +308,18 @@ async def test_a_job_that_nobody_waits_for_ends_and_those_beside_it_begin_again(
         await jobs[1]
 
 
+async def test_a_pool_that_was_warmed_up_works_in_the_process_that_has_started():
+    pool = ProcessPool(pid, workers=2)
+    try:
+        pool.warm_up()
+        await pool.prepare()
+        assert pool._executor is not None
+        (started,) = pool._executor._processes
+        assert int(await pool.run("who")) == started
+    finally:
+        await pool.aclose()
+
+
 async def test_a_pool_that_never_worked_closes():
     pool = ProcessPool(pid, workers=1)
     await pool.aclose()
@@ -319,9 +333,19 @@ def test_importing_the_proposer_imports_no_syntax_library():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_a_worker_of_the_engine_imports_little():
+    """Its start takes most of a short life of the daemon."""
+    code = (
+        "import sys, targets.nki.rewrites as b; b.answer_in_worker(''); import agent_core.process_pool; "
+        "assert 'libcst' in sys.modules; "
+        "sys.exit(any(name in sys.modules for name in ('pydantic', 'numpy', 'state', 'libcst.matchers')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 ORPHAN = """
 import asyncio, os, signal
-from agent_core.roles.process_pool import ProcessPool
+from agent_core.process_pool import ProcessPool
 
 def who(request):
     return str(os.getpid())

@@ -13,14 +13,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from multiprocessing import connection, get_context, parent_process
-from typing import TypeVar
 from weakref import WeakSet
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 ATTEMPTS = 3
 """How often a job is started before the job itself is blamed for breaking the pool."""
@@ -33,7 +30,10 @@ class JobDeadlineError(Exception):
 
 
 class ProcessPool:
-    """Runs `work(request)` in other processes; both are strings, and `work` must be importable."""
+    """Runs `work(request)` in other processes; both are strings, and `work` must be importable.
+
+    To an empty request `work` answers as soon as it has loaded what it works with.
+    """
 
     def __init__(self, work: Callable[[str], str], *, workers: int, job_seconds: float = JOB_SECONDS) -> None:
         self._work = work
@@ -44,6 +44,7 @@ class ProcessPool:
         self._ended: WeakSet[ProcessPoolExecutor] = WeakSet()
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._warming: Future[str] | None = None
 
     async def run(self, request: str) -> str:
         """Return a worker's answer.
@@ -53,7 +54,7 @@ class ProcessPool:
             JobDeadlineError: it took too long.
             RuntimeError: the pool is closed.
         """
-        return await self._run_job(self._work, request)
+        return await self._run_job(request)
 
     async def prepare(self) -> None:
         """Wait until a worker has started and has loaded what it works with.
@@ -61,14 +62,24 @@ class ProcessPool:
         Raises:
             BrokenProcessPool, JobDeadlineError, RuntimeError: as for `run`.
         """
-        await self._run_job(_load, self._work)
+        warming, self._warming = self._warming, None
+        if warming is None:
+            await self._run_job("")
+        else:  # not a second worker beside that one
+            with suppress(BrokenProcessPool):  # which the first job finds, and mends
+                await asyncio.wrap_future(warming)
 
-    async def _run_job(self, job: Callable[[T], R], argument: T) -> R:
+    def warm_up(self) -> None:
+        """Have a worker start and load, without waiting for it; `prepare` then does."""
+        if self._executor is None and not self._closed:
+            self._warming = self._start_executor().submit(self._work, "")
+
+    async def _run_job(self, argument: str) -> str:
         broken = 0
         while True:
             async with self._slots:
                 executor = self._start_executor()
-                future = executor.submit(job, argument)
+                future = executor.submit(self._work, argument)
                 try:
                     async with asyncio.timeout(self.job_seconds) as deadline:
                         return await asyncio.wrap_future(future)
@@ -116,10 +127,6 @@ class ProcessPool:
             ending.add_done_callback(self._ending.discard)
         if self._ending:
             await asyncio.wait(self._ending)
-
-
-def _load(_: Callable[[str], str]) -> None:
-    """In a worker: do nothing; the argument's module was imported to get here."""
 
 
 def _follow_parent() -> None:
