@@ -45,7 +45,7 @@ async def follow_run(
 ) -> bool:
     """Follow the tracker's run to its end, or until a stop; return whether this process then hosted it.
 
-    A run that this process hosts and that is blocked ends the following too, unless `wait_for_keys`.
+    A run that this process hosts and that is blocked ends the following too; `wait_for_keys` waits for keys.
 
     Raises:
         DaemonError: the command `sent` was rejected.
@@ -62,7 +62,7 @@ async def follow_run(
     stop.install_signal_handlers()
 
     def is_over() -> bool:
-        blocked = hosted and not wait_for_keys and is_blocked(tracker.state, config)
+        blocked = hosted and is_blocked(tracker.state, config, wait_for_keys=wait_for_keys)
         return tracker.has_ended or stop.requested.is_set() or blocked
 
     while not is_over():
@@ -88,12 +88,17 @@ async def follow_run(
     return hosted
 
 
-def is_blocked(state: RunState | None, config: DaemonConfig) -> bool:
-    """Return whether a run waits for a key that nobody can give to this process from outside.
+def is_blocked(state: RunState | None, config: DaemonConfig, *, wait_for_keys: bool = False) -> bool:
+    """Return whether a run waits for what nobody can give to this process from outside.
 
-    A key in a file can be corrected there; one from the environment cannot.
+    That is a machine that can judge, and a key, unless this process is to `wait_for_keys`. A key in a file
+    can be corrected there; one from the environment cannot.
     """
-    if state is None or state.status is not RunStatus.PAUSED or state.pause_cause is not PauseCause.PROVIDER:
+    if state is None or state.status is not RunStatus.PAUSED:
+        return False
+    if state.pause_cause is PauseCause.MACHINE:
+        return True
+    if wait_for_keys or state.pause_cause is not PauseCause.PROVIDER:
         return False
     endpoint, _, rest = state.status_reason.partition(": ")
     is_key = rest.partition(":")[0] == FailureKind.AUTH

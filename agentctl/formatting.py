@@ -388,6 +388,8 @@ def _pause_remedy(run: str, cause: PauseCause, *, needs_approval: bool) -> str:
             return "it goes on by itself when a new day has room"
         case PauseCause.HOSTS:
             return "it goes on by itself when a host answers"
+        case PauseCause.MACHINE:
+            return f"mend the machine (agentctl doctor tries it), then: {format_command('resume', run)}"
         case PauseCause.PERSON:
             return f"let it go on with: {format_command('resume', run)}"
 

@@ -72,7 +72,7 @@ from state.events import (
     RunPaused,
     effect_key,
 )
-from state.fold import apply_event
+from state.fold import RunState, apply_event
 from state.log import EventLog
 from state.model import (
     INITIAL_KEY,
@@ -80,6 +80,7 @@ from state.model import (
     EffectKey,
     EvaluationRequest,
     KernelExplanation,
+    PauseCause,
     Role,
     RunStatus,
     Usage,
@@ -323,11 +324,13 @@ class EffectRunner:
     async def _pause_for_verdict(self, run: str, needed: _VerdictNeeded) -> None:
         """Pause a run that has no other kernel to go on with, instead of ending it."""
         reason = f"{needed}; resume the run to have it tried again"
-        await append_if_current(
-            self._log,
-            [run],  # keep an approval that the run already waits for
-            lambda state: RunPaused(reason=reason, needs_approval=state.needs_approval),
-        )
+
+        def pause(state: RunState) -> RunPaused:
+            """Keep an approval that the run waits for already, and who paused it."""
+            cause = PauseCause.MACHINE if state.status is RunStatus.RUNNING else state.pause_cause
+            return RunPaused(reason=reason, cause=cause, needs_approval=state.needs_approval)
+
+        await append_if_current(self._log, [run], pause)
         log.warning("run_paused", run=run, reason=reason)
 
     async def _evaluate_or_reuse(self, run: str, key: EffectKey, request: EvaluationRequest) -> None:

@@ -199,7 +199,7 @@ def follow_to_end(
             hosted = asyncio.run(
                 follow_run(session.home, tracker, sent, shown, config, wait_for_keys=wait_for_keys)
             )
-    blocked = hosted and not wait_for_keys and is_blocked(tracker.state, config)
+    blocked = hosted and is_blocked(tracker.state, config, wait_for_keys=wait_for_keys)
     return _finish_run(session, tracker, output, beside, hosted=hosted, blocked=blocked)
 
 

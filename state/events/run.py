@@ -68,7 +68,7 @@ class RunPaused(Event):
     `cause` says what ends the pause; `reason` is for people only.
     """
 
-    version = 4
+    version = 5
     family = "run"
     type: Literal["RunPaused"] = "RunPaused"
     reason: str

@@ -236,6 +236,7 @@ class PauseCause(StrEnum):
 
     `provider`: an endpoint refuses everything because of its key or account; a person fixes that and resumes
     the run. `hosts`: there is no host on which kernels could run; the run goes on when one answers.
+    `machine`: this machine could not judge, however often; a person mends it and resumes the run.
     """
 
     PERSON = "person"
@@ -243,6 +244,7 @@ class PauseCause(StrEnum):
     PROVIDER = "provider"
     DAY = "day"
     HOSTS = "hosts"
+    MACHINE = "machine"
 
 
 class StopReason(StrEnum):

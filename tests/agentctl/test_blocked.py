@@ -19,11 +19,13 @@ from agentctl.command_answers import SentCommand, wait_for_answer
 from agentctl.screen import PlainScreen, status_lines
 from agentctl.verbs.run import LOG_FILE, log_beside_display
 from agentctl.views.owner_process import is_service_waiting
-from daemon import exits
+from daemon import exits, home_owner
 from daemon.command_models import Resume
 from daemon.commands import CommandHandler
+from daemon.evaluation_retries import EvaluationRetryPolicy
 from daemon.home_paths import INSTANCE_LOCK
 from daemon.inbox import Inbox, put_command
+from remote.errors import InfrastructureError
 from state.errors import NoLog
 from state.log import EventLog
 from state.model import PauseCause, RunStatus
@@ -54,6 +56,20 @@ def test_a_run_whose_key_is_refused_ends_and_says_what_to_do(ctl, refusing, fake
     assert called.lines[-1]["state"] == "paused"
     assert "it cannot go on: local: auth: " in called.err
     assert "correct the key or the account, then: " in called.err
+
+
+def test_a_run_on_a_machine_that_cannot_judge_ends_and_says_why(ctl, home, fake_kernel, monkeypatch):
+    async def fail(*_: object) -> None:
+        raise InfrastructureError("jail_start", "the jail did not start: no such module")
+
+    monkeypatch.setattr(fakes.FakeEvaluator, "evaluate", fail)
+    monkeypatch.setattr(home_owner, "_retry_policy", lambda _: EvaluationRetryPolicy(first_pause=0.0))
+    flags = ("run", "--problem", "silu", "--size", "reduced", "--json", "--set", "evaluator=fake")
+    called = ctl(*flags, "--set", 'planner=["scripted"]', "--kernel", fake_kernel)
+    assert called.status == exits.BLOCKED
+    assert called.lines[-1]["state"] == "paused"
+    assert "was not judged in 3 tries: jail_start: the jail did not start: no such module" in called.err
+    assert "mend the machine (agentctl doctor tries it), then: " in called.err
 
 
 def test_a_run_that_waits_for_keys_stays_until_it_is_resumed(ctl, refusing, home, fake_kernel):
@@ -113,9 +129,10 @@ def test_a_paused_run_says_so_on_its_status_line(home, finished):
         (PauseCause.PROVIDER, "local: auth: no", "a-file", False),
         (PauseCause.PROVIDER, "local: spend_limit: no", None, False),
         (PauseCause.PERSON, "local: auth: no", None, False),
+        (PauseCause.MACHINE, "r0.b0.p0.k0.f0.evaluator was not judged in 3 tries", None, True),
     ],
 )
-def test_only_a_key_that_nobody_can_correct_from_outside_blocks(
+def test_only_what_nobody_can_correct_from_outside_blocks(
     home, finished, *, cause, reason, key_file, blocked
 ):
     with LogReader.open(home) as reader:
@@ -123,6 +140,9 @@ def test_only_a_key_that_nobody_can_correct_from_outside_blocks(
     found = {"status": RunStatus.PAUSED, "status_reason": reason, "pause_cause": cause}
     config = daemon_config(local={"key_file": key_file})
     assert follow.is_blocked(state.model_copy(update=found), config) is blocked
+    assert follow.is_blocked(state.model_copy(update=found), config, wait_for_keys=True) is (
+        cause is PauseCause.MACHINE
+    )
     assert not follow.is_blocked(state, config)
 
 

@@ -55,9 +55,7 @@ WRITING = (
 VERB_CALLS = READING + WRITING
 
 HOSTING = {"run", "tune", "bench"}
-"""A run waits for a machine that cannot judge to be mended, and this user's cannot: these would not end."""
-
-SHORT_WRITING = tuple(words for words in WRITING if words[0] not in HOSTING)
+"""Verbs that judge kernels, and take seconds: they are not tried with each link."""
 
 SERVES = {"ui": "Ctrl-C ends it"}
 """Verbs that run until they are ended, and what they write when they serve."""
@@ -148,7 +146,7 @@ def test_every_verb_with_a_home_is_tried() -> None:
     assert {words[0] for words in VERB_CALLS} | homeless == set(VERBS)
 
 
-@pytest.mark.parametrize("verb", READING + SHORT_WRITING, ids="_".join)
+@pytest.mark.parametrize("verb", VERB_CALLS, ids="_".join)
 def test_root_leaves_what_the_owner_leaves(users: Users, verb: tuple[str, ...]) -> None:
     users.reset()
     as_owner, said = users.call(OWNER, verb)
@@ -173,7 +171,9 @@ def test_who_may_not_write_changes_nothing(users: Users, verb: tuple[str, ...]) 
     assert verify_log(users.home).is_ok
 
 
-LINK_CALLS = (*SHORT_WRITING, ("status",), ("backup", "{out}"), ("doctor",))
+LINK_CALLS = (
+    *(words for words in WRITING if words[0] not in HOSTING), ("status",), ("backup", "{out}"), ("doctor",),
+)  # fmt: skip
 
 
 def choose_verbs(place: int) -> tuple[tuple[str, ...], ...]:

@@ -442,7 +442,7 @@ async def test_a_first_evaluation_that_keeps_failing_pauses_the_run_and_is_repea
     with pytest.raises(EffectDeferred):
         await perform(event_log, run, initial, runner)
     state = event_log.run_state(run)
-    assert (state.status, state.pause_cause) == (RunStatus.PAUSED, PauseCause.PERSON)
+    assert (state.status, state.pause_cause) == (RunStatus.PAUSED, PauseCause.MACHINE)
     assert "not judged in 3 tries: worker_died: the worker died while judging" in state.status_reason
     await event_log.append([NewEvent(run, RunResumed(reason="the machine is well again"))])
     await fakes.host_until_ended(event_log, run, workers=fakes.fake_workers(judge))

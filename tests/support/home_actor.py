@@ -25,33 +25,42 @@ MODULES = ("agentctl.app", "agentctl.verbs.maintenance", "agentctl.verbs.steer",
 
 
 def find_python() -> str | None:
-    """Return a Python of this version that every user may run; None if there is none."""
+    """Return a Python of this version that every user may run, without our packages; None if none is."""
     script = "import os; os.setresuid(54321, 54321, 54321); open(os.__file__).close(); import encodings.idna"
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         if Path(python).exists():
-            done = subprocess.run([python, "-c", script], capture_output=True, check=False, env=_env())
+            done = subprocess.run([python, "-c", script], capture_output=True, check=False, env=_ENVIRONMENT)
             if done.returncode == 0:
                 return python
     return None
 
 
-def _env() -> dict[str, str]:
-    packages = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))
-    return {
-        "PATH": os.defpath,
-        "PYTHONPATH": packages,
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HOME": "/nonexistent",
-    }
+def make_environment(folder: Path, python: str) -> str:
+    """Make a virtual environment with our packages for every user; return its Python.
+
+    A search path in a variable would not do: workers and jails are given none, and must find the packages.
+    """
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(Path(python).resolve())
+    (folder / "pyvenv.cfg").write_text(f"home = {Path(python).resolve().parent}\n", encoding="ascii")
+    place = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    place.parent.mkdir(parents=True)
+    place.symlink_to(sysconfig.get_path("purelib"))
+    folder.chmod(0o755)
+    return str(folder / "bin" / "python")
+
+
+_ENVIRONMENT = {"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
 
 
 class HomeActor:
     """Starts the process, and asks it."""
 
     def __init__(self, python: str) -> None:
-        command = [python, "-m", "tests.support.home_actor"]
+        self._folder = tempfile.TemporaryDirectory(dir="/tmp")
+        command = [make_environment(Path(self._folder.name), python), "-m", "tests.support.home_actor"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=_env()
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=_ENVIRONMENT
         )
 
     def call(self, user: int | None, *arguments: object, until: str | None = None) -> tuple[int, str]:
@@ -67,6 +76,7 @@ class HomeActor:
 
     def close(self) -> None:
         self._process.communicate()
+        self._folder.cleanup()
 
 
 def _run_child(job: dict[str, Any], output: int) -> None:
