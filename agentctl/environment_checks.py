@@ -36,6 +36,9 @@ SCARCE_BYTES = 10 * LOW_BYTES
 OFTEN_DELIVERED = 3
 """An effect that was delivered this often is worth a look."""
 
+LIFE_PER_START = 2.0
+"""A process needs so many times what a worker takes to start, until the first part of an effect is kept."""
+
 _JAILS = {
     "bubblewrap": (GOOD, "bubblewrap: kernels run with no network, no files and limits", ""),
     "namespaces": (
@@ -196,26 +199,40 @@ def _check_log(home: Path, at: str) -> Check:
 def _check_effects(home: Path, at: str) -> Check:
     """Say which effects of live runs were given up, or are delivered again and again."""
     found: list[str] = []
+    cut_off: set[str] = set()
     try:
         with LogReader.open(home) as reader:
             for run in reader.active_runs():
+                state = reader.run_state(run)
                 poisoned = reader.read(stream=run, types=("EffectPoisoned",), newest=True, limit=3)
                 found += [f"{one.event_id} gave {one.event.key} up" for one in poisoned]  # type: ignore[attr-defined]
-                found += [
-                    f"{run} {key} was delivered {effect.delivery} times"
-                    for key, effect in reader.run_state(run).open.items()
+                often = {
+                    key: effect.delivery
+                    for key, effect in state.open.items()
                     if effect.delivery >= OFTEN_DELIVERED
-                ]
+                }
+                found += [f"{run} {key} was delivered {count} times" for key, count in often.items()]
+                cut_off |= {state.config.target} if often and state.config.evaluator == "sim" else set()
     except StateError:  # another check reports this error
         return Check("effects", GOOD, "none to be read")
     if not found:
         return Check("effects", GOOD, "none of the live runs was given up, or is delivered again and again")
+    found += [_describe_shortest_life(target) for target in sorted(cut_off)]
     return Check(
         "effects",
         LOOK,
         "; ".join(found),
         "something in them may end the process; its own log, and that of the kernel, say what ended it",
     )
+
+
+def _describe_shortest_life(target: str) -> str:
+    """Say how long a process must live for an effect to get on: what works on it has to start first."""
+    from remote.pool import measure_start_seconds
+
+    seconds = measure_start_seconds(target)
+    text = f"what judges for {target} takes {seconds:.1f} s to start here now"
+    return f"{text}: a process that ends within {LIFE_PER_START * seconds:.1f} s of it brings nothing on"
 
 
 def _check_cache(home: Path) -> Check:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -211,10 +213,8 @@ class WorkerPool:
         return await self._start_worker()
 
     async def _start_worker(self, *targets: str) -> asyncio.subprocess.Process:
-        limits = (self.limits.memory_bytes, self.limits.input_bytes)
         return await start_process(
-            sys.executable,
-            *("-P", "-m", "remote.worker", *map(str, limits), *targets),
+            *_worker_command(self.limits, *targets),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -227,6 +227,25 @@ class WorkerPool:
         for process in (*self._idle, *self._busy):
             await kill_process(process)
         self._idle.clear()
+
+
+def measure_start_seconds(target: str) -> float:
+    """Return how long a worker for kernels of a target takes to start now; nothing is judged sooner."""
+    limits = WorkerLimits.for_slots(1)
+    began = time.monotonic()
+    subprocess.run(
+        _worker_command(limits, target),
+        stdin=subprocess.DEVNULL,  # it ends as soon as it has started
+        capture_output=True,
+        env=worker_environment(),
+        check=False,
+    )
+    return time.monotonic() - began
+
+
+def _worker_command(limits: WorkerLimits, *targets: str) -> tuple[str, ...]:
+    numbers = (str(limits.memory_bytes), str(limits.input_bytes))
+    return (sys.executable, "-P", "-m", "remote.worker", *numbers, *targets)
 
 
 def worker_environment() -> dict[str, str]:

@@ -18,6 +18,7 @@ from state.log import EventLog
 from state.model import SYSTEM_STREAM, ModelTraits
 from state.records import NewEvent
 from tests.agent_core.providers.provider_calls import AWS
+from tests.support.scripted_runs import ScriptedRun
 
 KEY = "sk-ant-" + "s" * 40
 
@@ -47,6 +48,26 @@ def test_a_home_in_order_is_good(ctl, finished):
     assert "it ends where HEAD says" in checks["log"]["found"]
     assert checks["jail"]["found"].startswith("bubblewrap")
     assert {"python", "packages", "platform", "home", "disk", "owner", "inbox", "device"} <= checks.keys()
+
+
+def test_an_effect_that_is_cut_off_again_and_again_is_named_with_what_a_life_must_last(
+    ctl, home, monkeypatch
+):
+    monkeypatch.setattr("remote.pool.measure_start_seconds", lambda target: 1.25)
+    with EventLog.open(home) as log:
+        steps = iter(ScriptedRun().steps())
+        while not (open_ := log.run_state("cut").open if log.run_ids() else {}):
+            step = next(steps)
+            log.append_now([NewEvent("cut", step.event)], blobs=step.blobs)
+        started = step.event
+        for delivery in (2, 3):
+            log.append_now([NewEvent("cut", started.model_copy(update={"delivery": delivery}))])
+    (key,) = open_
+    effects = found(ctl)["effects"]
+    assert effects["result"] == LOOK
+    assert f"cut {key} was delivered 3 times" in effects["found"]
+    assert "takes 1.2 s to start here now" in effects["found"]
+    assert "ends within 2.5 s of it" in effects["found"]
 
 
 def test_a_first_user_is_told_that_nothing_is_there_yet(ctl, home):
