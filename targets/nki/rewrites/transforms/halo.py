@@ -81,8 +81,8 @@ class LoadHalo(Transform[ShiftedWindows | MovingWindow]):
         for item in kernel.operations():
             moving = _find_moving_window(kernel, item)
             if moving is not None:
-                tile, loop = (kernel.unique_label(one) for one in (_tile(item).tensor, moving.loop))
-                found[f"windows of {_source(item).tensor.name} in {tile} over {loop}"] = moving
+                told, loop = (kernel.unique_label(one) for one in (_tile(item).tensor, moving.loop))
+                found[f"windows of {_source(item).tensor.name} in {told} over {loop}"] = moving
         return found
 
     def list_choices(
@@ -308,4 +308,4 @@ def _moving_hull_texts(kernel: Kernel, moving: MovingWindow) -> tuple[str, list[
     shape[axis] = f"{shape[axis]} + {moving.step * (loop.trips - 1)}"
     last = substitute_names("n - 1", {"n": loop.count_text})
     ends = [substitute_names(load.texts["src"], {loop.var: text}) for text in ("0", last)]
-    return _join_slices(kernel, *ends, moving.dimension), shape, axis
+    return _join_slices(kernel, ends[0], ends[1], dimension=moving.dimension), shape, axis
