@@ -33,6 +33,8 @@ class Transform(ABC, Generic[SiteT]):
     """Why the kernel still computes the same."""
     counter: ClassVar[str]
     """The profile counter that it should lower."""
+    rounding: ClassVar[float] = 0.0
+    """The relative error that it adds to a product; 0: at most the order of float32 operations changes."""
     rounds_products: ClassVar[bool] = False
     """Whether it quantises operands of products to MX, for which a problem has to say `mx = true`."""
 

@@ -36,6 +36,7 @@ class SplitProducts(Transform[Products]):
 
     id: ClassVar[str] = "split_products"
     counter: ClassVar[str] = "tensor_engine_active_time_percent"
+    rounding: ClassVar[float] = 2.0**-16
     keeps: ClassVar[str] = "two bfloat16 parts hold 16 bits of a number, and their products add up in float32"
 
     def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Products]:

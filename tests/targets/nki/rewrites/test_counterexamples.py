@@ -38,4 +38,4 @@ def test_no_rewrite_changes_what_is_computed(name: str):
         title = child.transform.render_title(child.site, child.choice)
         for one, other in zip(compute_outputs(trick, child.source), expected, strict=True):
             distance = float(np.linalg.norm(one - other) / np.linalg.norm(other))
-            assert distance < 1e-5, f"{title}\n{child.source}"
+            assert distance < 1e-5 + 10 * child.transform.rounding, f"{title}\n{child.source}"
