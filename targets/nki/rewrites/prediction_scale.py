@@ -26,10 +26,11 @@ RunEngineJob = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 def problem_job_fields(spec: ProblemSpec, size: str, target: str) -> dict[str, Any]:
-    """The problem fields of a rewrite engine job: arguments at the size, the target, and if MX is allowed."""
+    """The problem's fields of a rewrite engine job: arguments at the size, target, what may be rounded."""
     dims = spec.dims(size)
     arrays = [[list(item.resolve_kernel_shape(dims)), item.dtype] for item in spec.inputs]
-    return {"arguments": spec.call_arguments(arrays, lambda value: value), "target": target, "mx": spec.mx}
+    arguments = spec.call_arguments(arrays, lambda value: value)
+    return {"arguments": arguments, "target": target, "mx": spec.mx, "rel_l2": spec.rel_l2}
 
 
 @dataclass(frozen=True, slots=True)

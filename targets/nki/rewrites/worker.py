@@ -254,7 +254,8 @@ def _rewrite_source(source: str, step: dict[str, Any], values: dict[str, Any]) -
     if transform is None:
         raise _JobError("unknown_technique", f"no built-in transformation is called {step['technique']!r}")
     if transform not in _allowed_transforms(values):
-        raise _JobError("does_not_apply", f"{transform.id}: the problem does not say `mx = true`")
+        why = "does not say `mx = true`" if transform.rounds_products else "allows less error (`rel_l2`)"
+        raise _JobError("does_not_apply", f"{transform.id}: the problem {why}")
     target = targets.load(values["target"])
     kernel = canonicalize_kernel(read_kernel(source, _parse_arguments(values), target), target)
     place = transform.find_sites(kernel, target).get(step["site"])
@@ -267,7 +268,7 @@ def _rewrite_source(source: str, step: dict[str, Any], values: dict[str, Any]) -
 
 
 def _allowed_transforms(values: dict[str, Any]) -> tuple[Transform[Any], ...]:
-    return list_transforms(mx=values.get("mx", False))
+    return list_transforms(mx=values.get("mx", False), rel_l2=values.get("rel_l2", 1.0))
 
 
 def _check_changed(before: str, after: str) -> None:

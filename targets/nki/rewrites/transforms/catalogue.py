@@ -89,6 +89,10 @@ TRANSFORMS: dict[str, Transform[Any]] = {
 }
 
 
-def list_transforms(*, mx: bool) -> tuple[Transform[Any], ...]:
-    """The transformations for a problem; with `mx`, products may be quantised."""
-    return tuple(transform for transform in TRANSFORMS.values() if mx or not transform.rounds_products)
+def list_transforms(*, mx: bool, rel_l2: float = 1.0) -> tuple[Transform[Any], ...]:
+    """The transformations for a problem with a tolerance; with `mx`, products may be quantised."""
+    return tuple(
+        transform
+        for transform in TRANSFORMS.values()
+        if transform.rounding <= rel_l2 and (mx or not transform.rounds_products)
+    )

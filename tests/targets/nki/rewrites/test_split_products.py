@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,10 +18,11 @@ from nki_sim.running import numerics
 from nki_sim.timing.counters import profile_counters
 from nki_sim.timing.forecast import forecast_program
 from targets.nki.judge.precision import find_lost_precision
+from targets.nki.rewrites import worker
 from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
 from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.reader import read_kernel
-from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS, list_transforms
 from tests.support.kernels import HEADER, TARGET
 
 SHAPES = ((256, 128), (256, 1024))
@@ -142,3 +144,18 @@ def test_several_sums_are_split_together_or_one_by_one() -> None:
     sites = [child.site for child in children]
     assert sites[0] == "all products"
     assert {"products to gate", "products to up"} <= set(sites)
+
+
+def test_it_is_for_problems_that_allow_what_it_rounds() -> None:
+    transform = TRANSFORMS["split_products"]
+    assert transform in list_transforms(mx=False, rel_l2=2e-5)
+    assert transform not in list_transforms(mx=False, rel_l2=1e-5)
+    job = {
+        "job": "apply", "source": kernel(), "target": TARGET.name, "technique": transform.id,
+        "site": "products to acc", "choice": {"rounding": "scalar"},
+        "arguments": [[list(shape), "float32"] for shape in SHAPES],
+    }  # fmt: skip
+    taken = json.loads(worker.answer_request(json.dumps(job | {"rel_l2": 2e-5})))
+    assert "right_low" in taken["ok"]["source"]
+    refused = json.loads(worker.answer_request(json.dumps(job | {"rel_l2": 1e-5})))["error"]
+    assert (refused["code"], "rel_l2" in refused["message"]) == ("does_not_apply", True)
