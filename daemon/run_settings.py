@@ -42,7 +42,7 @@ def apply_settings(
         try:
             key, parsed = parse_setting(name, value)
             if key in values:
-                faults.append(f"{name}: {key} was given a value before; which is meant?")
+                faults.append(f"{name}: {key} has a value already; give it once")
             faults += _find_key_faults(key, keep)
             faults += (f"{key}: {fault}" for fault in (look_up(key, parsed) if look_up else ()))
             values[key] = parsed

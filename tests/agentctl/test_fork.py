@@ -162,7 +162,7 @@ def test_settings_are_checked_before_they_are_queued(ctl, home, at_once):
     for settings in (("search.beam=3", "search.beam=4"), ("search.beam=3", "run.search.beam=4")):
         twice = ctl("set", run, *settings)
         assert (twice.status, waiting_commands(home)) == (exits.USAGE, [])
-        assert "search.beam was given a value before" in twice.err
+        assert "search.beam has a value already" in twice.err
     called = ctl("set", run, "search.beam=3", "search.plans=1")
     assert (called.status, len(waiting_commands(home))) == (exits.OK, 1)
     fakes.take_commands(home)

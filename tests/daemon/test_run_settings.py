@@ -41,7 +41,7 @@ def test_a_section_that_was_not_set_at_all_is_told_too():
         ({"search.beam": 0}, "search.beam = 0: Input should be greater than or equal to 1"),
         ({"search.beam": "many"}, 'search.beam = "many"'),
         ({"search": 3}, "a section, not a value"),
-        ({"search.beam": 3, "run.search.beam": 3}, "run.search.beam was given a value before"),
+        ({"search.beam": 3, "run.search.beam": 3}, "run.search.beam has a value already"),
         ({"daemon.evaluations": 3}, "daemon.evaluations: a setting of the process, not of a run"),
         ({"run.target": "trn1"}, "a fork may change it"),
         ({"problem": "adamw"}, "run.problem: a run keeps what it is judged by"),
