@@ -78,8 +78,8 @@ class PlanAnswer:
     """A plan, and further ones for the numbers that follow its own."""
 
     plan: Plan
-    further: tuple[Plan, ...] = ()
     usage: Usage = field(default_factory=Usage)
+    further: tuple[Plan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
