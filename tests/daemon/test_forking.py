@@ -156,7 +156,7 @@ async def test_rewinding_pauses_what_is_rewound(event_log, commands, parent):
         (Fork(run="", settings={"search.beem": 2}), "config_invalid", "did you mean run.search.beam"),
         (Fork(run="", settings={"planner": ["nobody"]}), "config_invalid", "nobody"),
         (Fork(run="", settings={"target": "trn9"}), "config_invalid", "trn9"),
-        (Fork(run="", settings={"problem": "adamw"}), "bad_command", "comes with its files"),
+        (Fork(run="", settings={"problem": "adamw"}), "bad_command", "send its files"),
         (Fork.model_construct(run="", files={"problem.toml": b""}), "invalid_problem", "problem.toml"),
     ],
 )

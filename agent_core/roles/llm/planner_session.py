@@ -56,7 +56,7 @@ async def plan_in_session(
     if not ending.plans:
         raise fruitless_error(ending.reason, ending.detail, "a plan")
     first, *further = ending.plans
-    return PlanAnswer(first, tuple(further))
+    return PlanAnswer(first, further=tuple(further))
 
 
 def _make_bench(request: PlanRequest, read: ReadBlob, host: SessionHost) -> Workbench:
