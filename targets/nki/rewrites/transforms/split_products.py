@@ -52,7 +52,7 @@ class SplitProducts(Transform[Products]):
             assert dst is not None
             found[number_site(f"products to {dst.tensor.name}", found)] = tuple(items)
         everything = tuple(item for items in sums.values() for item in items)
-        return found if len(found) < len(_SIDES) else {ALL_PRODUCTS: everything, **found}
+        return {ALL_PRODUCTS: everything, **found} if len(found) > 1 else found
 
     def list_choices(self, kernel: Kernel, target: Target, place: Products) -> tuple[Choice, ...]:
         del target
