@@ -127,9 +127,16 @@ class ResidualTable:
             (50.0 + UNMEASURED_SHARE * (percent - 50.0), ratio) for percent, ratio in self.order_confidence
         )
 
-    def percent_errors(self, target: str) -> list[float]:
-        """How far each measured kernel of a target was predicted from its latency, in percent of that."""
-        return [100 * abs(exp(-one.log_error) - 1) for one in self.rows if one.traits.target == target]
+    def percent_errors(self, target: str, *namespaces: str) -> list[float]:
+        """How far each measured kernel of a target was predicted from its latency, in percent of that.
+
+        With `namespaces`, only kernels in these.
+        """
+        return [
+            100 * abs(exp(-one.log_error) - 1)
+            for one in self.rows
+            if one.traits.target == target and (not namespaces or one.traits.namespace in namespaces)
+        ]
 
     def without(self, family: str) -> ResidualTable:
         """The table as it would be if no kernel of this family had been measured, on any target."""

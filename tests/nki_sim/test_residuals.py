@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from math import exp
+from math import exp, log
 
 import pytest
 
@@ -106,6 +106,17 @@ def test_without_measurements_nothing_is_like_anything() -> None:
 def test_a_family_left_out_leaves_no_row() -> None:
     made = table(Residual("a", 0.1, traits()), Residual("b", 0.2, traits()))
     assert {one.family for one in made.without("a").rows} == {"b"}
+
+
+def test_errors_are_in_percent_of_what_was_measured() -> None:
+    made = table(
+        Residual("a", log(2.0), traits()),  # 2 ms measured, 1 ms predicted
+        Residual("b", log(0.5), traits(namespace="neuronxcc")),
+        Residual("c", log(4.0), traits("trn1")),
+    )
+    assert made.percent_errors("trn2") == pytest.approx([50.0, 100.0])
+    assert made.percent_errors("trn2", "nki") == pytest.approx([50.0])
+    assert made.percent_errors("trn3") == []
 
 
 def test_ratios_of_levels_rise_and_pairs_beyond_them_are_as_often_in_order() -> None:
