@@ -34,7 +34,7 @@ from agent_core.effects import Decision, Effect, Record
 from agent_core.proposers import can_look_ahead, can_repair
 from agent_core.requests import make_evaluation_request, pending_effects
 from agent_core.round_view import list_candidate_slots
-from agent_core.stop import find_ending
+from agent_core.stop import find_ending, is_last_round
 from state.events import Event, RoundStarted, RunCompleted, RunPaused
 from state.fold import RunState
 from state.model import PERSON_SLOT, EffectKey, Level, Role, RunConfig, RunStatus, SlotAssignment, StopReason
@@ -120,7 +120,8 @@ def _start_round(state: RunState, config: RunConfig, *, plans: int) -> RoundStar
 def _advance_round(state: RunState) -> list[Decision]:
     places = list_candidate_slots(state)
     waiting = [] if state.expired else [place for place in places if place.waits_for is not None]
-    asked = [*_list_late_evaluations(state), *pending_effects(state, waiting)]
+    late = [] if is_last_round(state) else _list_late_evaluations(state)
+    asked = [*late, *pending_effects(state, waiting)]
     if waiting or asked:
         return [*asked]
     verifications = verification.verification_effects(state, places)

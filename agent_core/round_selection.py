@@ -14,6 +14,7 @@ from agent_core.round_view import (
     find_duplicates,
     timed_candidates,
 )
+from agent_core.stop import is_last_round
 from stability import divergence_guard
 from state.events import BeamSelected, Event, GuardCheckpointed, KernelDiscarded, KernelKept
 from state.fold import RunState
@@ -37,12 +38,18 @@ class RoundSelection:
 def select_round(
     state: RunState, places: Iterable[CandidateSlot], *, without: frozenset[Digest] = frozenset()
 ) -> RoundSelection:
-    """Select the next beam from the round's kernels, except those whose code is in `without`."""
+    """Select the next beam from the round's kernels, except those whose code is in `without`.
+
+    If the run ends with this round because its time is over, only the fastest kernel competes: each kernel of
+    the beam has to be compared on whole outputs, and nobody will improve the others.
+    """
     found = tuple(one for one in timed_candidates(state, places) if one.candidate.code not in without)
     copies = find_duplicates(state, found)
     doubts = {sample.candidate.id: doubt for sample in found if (doubt := _uncertain_gain(state, sample))}
     out = copies.keys() | doubts.keys()
     fresh = [one.candidate for one in found if one.candidate.id not in out]
+    if is_last_round(state):
+        fresh = sorted(fresh, key=lambda one: one.latency_ms)[:1]
     return RoundSelection(found, copies, doubts, strategies.select_survivors(state, fresh))
 
 

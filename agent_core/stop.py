@@ -34,6 +34,14 @@ def find_ending(state: RunState, config: RunConfig) -> RunEnding | None:
     return None
 
 
+def is_last_round(state: RunState) -> bool:
+    """Return whether the round was closed by its deadline and no budget is left for another one.
+
+    What time remains then goes to the fastest kernel, which is the run's result.
+    """
+    return state.expired and budget.find_end_reason(state, state.pending_config or state.config) is not None
+
+
 def _target_reached_detail(state: RunState, config: RunConfig) -> str | None:
     assert state.initial is not None
     assert state.best is not None

@@ -11,9 +11,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from state.fold import RunState
 from state.log import EventLog
+
+PassedLimit = Literal["round", "run"]
+"""Which limit closes a round: its own, or that of the whole run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +43,21 @@ class RoundDeadlines:
         self._log = event_log
         self._passed = passed
         self._timers: dict[str, _RoundTimer] = {}
-        self._over: dict[str, int] = {}
+        self._over: dict[str, tuple[int, PassedLimit]] = {}
 
-    def check_deadline(self, run: str, state: RunState) -> bool:
-        """Update a run's timer from its state; return whether its round has passed its deadline."""
+    def check_deadline(self, run: str, state: RunState) -> PassedLimit | None:
+        """Update a run's timer from its state; return the limit that its round has passed, None if none."""
         cap = (state.pending_config or state.config).cap_seconds  # a raised cap counts at once
         limits = _TimeLimits(state.config.search.round_seconds, cap)
         if limits == _TimeLimits(None, None) or not state.is_joinable:
             self.forget(run)
-            return False
+            return None
         timer = self._timers.get(run)
         if timer is None or (timer.round, timer.limits) != (state.round, limits):
             self.forget(run)
             self._start_timer(run, state.round, limits)
-        return self._over.get(run) == state.round
+        round_, limit = self._over.get(run, (None, None))
+        return limit if round_ == state.round else None
 
     def forget(self, run: str) -> None:
         """Stop the timer of a run."""
@@ -67,19 +72,21 @@ class RoundDeadlines:
             self.forget(run)
 
     def _start_timer(self, run: str, round_: int, limits: _TimeLimits) -> None:
-        left = [
-            _remaining_seconds(seconds, since_us)
-            for seconds, since_us in (
-                (limits.round, self._log.round_began_us(run)),
-                (limits.run, self._log.run_began_us(run)),
-            )
+        began: dict[PassedLimit, tuple[float | None, int]] = {
+            "round": (limits.round, self._log.round_began_us(run)),
+            "run": (limits.run, self._log.run_began_us(run)),
+        }
+        left: dict[PassedLimit, float] = {
+            limit: _remaining_seconds(seconds, since_us)
+            for limit, (seconds, since_us) in began.items()
             if seconds is not None
-        ]
-        handle = asyncio.get_running_loop().call_later(min(left), self._on_timer, run, round_)
+        }
+        first = min(left, key=left.__getitem__)
+        handle = asyncio.get_running_loop().call_later(left[first], self._on_timer, run, round_, first)
         self._timers[run] = _RoundTimer(round_, limits, handle)
 
-    def _on_timer(self, run: str, round_: int) -> None:
-        self._over[run] = round_
+    def _on_timer(self, run: str, round_: int, limit: PassedLimit) -> None:
+        self._over[run] = round_, limit
         self._passed(run)
 
 

@@ -22,7 +22,7 @@ import structlog
 
 from agent_core.decide import decide
 from agent_core.effects import Record
-from daemon.calls.clock import check_time_cap
+from daemon.calls.clock import check_time_cap, close_round
 from daemon.calls.errors import EffectDeferred
 from daemon.deadlines import RoundDeadlines
 from daemon.fair_share import FairShare, RunSlots
@@ -187,8 +187,9 @@ class Supervisor:
         """
         decisions = decide(state)
         records = [item for item in decisions if isinstance(item, Record)]
-        if self._deadlines.check_deadline(run, state) and not records:
-            records = [Record((RoundDeadlinePassed(round=state.round),))]
+        passed = self._deadlines.check_deadline(run, state)
+        if passed is not None and not records:
+            records = [close_round(state, passed)]
         if not records:
             queue.fill(state, decisions, most=max(map(self._effect_limit, EffectKind)))
             if queue.is_idle:

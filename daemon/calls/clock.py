@@ -1,12 +1,16 @@
-"""The wall-clock limit of a run: checked between two rounds, and passed to `decide` as an event."""
+"""The wall-clock limit of a run: checked between two rounds and at a round's deadline, and passed to `decide`
+as an event.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
 
+from agent_core.effects import Record
+from daemon.deadlines import PassedLimit
 from stability import budget
-from state.events import BudgetShort, Event, RoundStarted
+from state.events import BudgetShort, Event, RoundDeadlinePassed, RoundStarted
 from state.fold import RunState
 from state.log import EventLog
 from state.model import Resource
@@ -27,3 +31,15 @@ def check_time_cap(
     age = run_age_seconds(event_log, run, time.time())
     short = budget.find_short_account(budget.run_accounts(state, config, age_seconds=age))
     return short.make_shortage_event() if short is not None and short.resource is Resource.SECONDS else None
+
+
+def close_round(state: RunState, passed: PassedLimit) -> Record:
+    """Return the record that closes the state's round, whose limit `passed`.
+
+    If it is the run's limit, its time is recorded as used up. What is left only secures what the run has.
+    """
+    closed = RoundDeadlinePassed(round=state.round)
+    cap = (state.pending_config or state.config).cap_seconds
+    if passed == "round" or cap is None:
+        return Record((closed,))
+    return Record((closed, budget.BudgetAccount(Resource.SECONDS, cap, spent=cap).make_shortage_event()))

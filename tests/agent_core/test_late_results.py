@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from agent_core import ensemble
 from agent_core.decide import decide
 from agent_core.effects import Effect, Record
-from agent_core.round_view import list_candidate_slots
+from agent_core.round_view import list_candidate_slots, timed_candidates
 from state.events import (
     BeamSelected,
+    BudgetShort,
     ExecutionStarted,
     KernelDiscarded,
     KernelKept,
@@ -24,7 +26,7 @@ from state.events import (
     RoundStarted,
 )
 from state.fold import IllegalEvent, apply_event, dump_semantic
-from state.model import EffectKey, LlmConfig, Role
+from state.model import Candidate, EffectKey, Level, LlmConfig, Resource, Role
 from tests.support.sweeps import scale_examples
 from tests.support.world import Faults, World, fold, small
 
@@ -50,6 +52,17 @@ def until_judging(world: World) -> World:
             key = next(key for key in world._in_flight if key.role in earlier)
             world._in_flight.remove(key)
             world._deliver(key)
+    return world
+
+
+def due(world: World) -> list[Effect]:
+    return [one for one in decide(world.state) if isinstance(one, Effect)]
+
+
+def deliver_verdicts(world: World) -> World:
+    for key in in_flight(world, Role.EVALUATOR):
+        world._in_flight.remove(key)
+        world._deliver(key)
     return world
 
 
@@ -97,6 +110,70 @@ def test_what_arrives_after_the_last_round_gets_a_round_to_itself():
     assert [sum(slot.plans for slot in event.slots) for event in rounds] == [2, 0]
     assert world.state.has_ended
     assert world.state.open == {}
+
+
+def with_proposals(*, rounds: int, **options: Any) -> World:
+    """A run with a cap whose first round has three kernels of a person, each faster than the one before."""
+    config = small(rounds=rounds, plans=2, implementations=1, beam=4).model_copy(update={"cap_seconds": 60.0})
+    world = World(config, **options)
+    while not world.state.in_round:
+        world.step()
+    for tile in (32, 64, 128):
+        world.propose(f"TILE_M = {tile}\nTILE_N = 512\nBUFFERS = 4\n")
+    return until_judging(world)
+
+
+def fastest_first(world: World) -> list[Candidate]:
+    found = timed_candidates(world.state, list_candidate_slots(world.state))
+    return sorted((one.candidate for one in found), key=lambda one: one.latency_ms)
+
+
+def spend_time(world: World) -> None:
+    """Close the round because the run has had its time."""
+    cut_off(world)
+    world.append(BudgetShort(resource=Resource.SECONDS, cap=60.0, left=0.0, wanted=0.0))
+
+
+def test_kernels_that_are_late_for_the_last_round_are_not_judged():
+    """They could not become the result any more, and would hold up the kernel that is."""
+    world = deliver_verdicts(with_proposals(rounds=2))
+    world.propose("TILE_M = 128\nTILE_N = 256\nBUFFERS = 4\n")
+    assert Role.EVALUATOR in {one.key.role for one in due(world)}
+    spend_time(world)
+    (late,) = world.state.late
+    assert {one.key.role for one in due(world)} == {Role.VERIFIER}
+    world.finish()
+    assert str(EffectKey.parse(late).for_role(Role.EVALUATOR)) not in world.state.outcomes
+    assert world.state.best is not None
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_only_the_fastest_kernel_is_verified_when_the_time_of_the_run_is_over(is_over):
+    """Comparing whole outputs takes long: what is left of the time goes to the kernel that is the result."""
+    world = deliver_verdicts(with_proposals(rounds=2))
+    (spend_time if is_over else cut_off)(world)
+    found = fastest_first(world)
+    verified = [one.key.candidate_id for one in due(world)]
+    assert found[0].id in verified
+    assert (len(verified) == 1) is is_over
+    world.finish()
+    assert len(world.of(RoundStarted)) == (1 if is_over else 2)
+    assert world.state.best is not None
+    assert world.state.best.id == found[0].id
+
+
+def test_the_next_fastest_kernel_is_verified_when_the_fastest_is_wrong():
+    wrong = "TILE_M = 128\nTILE_N = 512\nBUFFERS = 4\n"
+
+    def is_caught(source: str, level: Level) -> bool:
+        return source == wrong and level is not Level.SLICES
+
+    world = deliver_verdicts(with_proposals(rounds=1, catch=is_caught))
+    spend_time(world)
+    found = fastest_first(world)
+    world.finish()
+    assert world.state.best is not None
+    assert world.state.best.id == found[1].id
 
 
 def test_what_arrives_while_a_round_is_learnt_from_competes_in_the_next(late):

@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from daemon.deadlines import RoundDeadlines
-from state.events import EffectEnded, RoundDeadlinePassed, RoundStarted
+from state.events import BudgetShort, EffectEnded, RoundDeadlinePassed, RoundStarted
 from state.log import EventLog
-from state.model import Role, StopReason
+from state.model import Resource, Role, StopReason
 from state.verify import verify_log
 from tests.daemon.test_supervisor import Gate, events, running, submit, supervisor_of, wait_until
 from tests.support import fakes
@@ -58,6 +58,7 @@ async def test_a_round_closes_when_the_run_has_had_its_time_and_no_other_begins(
         gate.opened.set()
         await wait_until(lambda: fakes.has_ended(event_log, run))
     assert len(events(event_log, run, RoundStarted)) == 1
+    assert [event.resource for event in events(event_log, run, BudgetShort)] == [Resource.SECONDS]
     assert event_log.run_state(run).stop is StopReason.BUDGET
     assert verify_log(home).is_ok
 
@@ -75,7 +76,7 @@ async def test_a_cap_that_is_raised_gives_the_round_under_way_more_time(event_lo
     assert not deadlines.check_deadline(run, state)
     await asyncio.sleep(0.02)
     assert rang == [run]
-    assert deadlines.check_deadline(run, state)
+    assert deadlines.check_deadline(run, state) == "run"
     raised = state.model_copy(update={"pending_config": CAPPED.model_copy(update={"cap_seconds": 7200.0})})
     assert not deadlines.check_deadline(run, raised)
     await asyncio.sleep(0.02)
@@ -122,6 +123,6 @@ async def test_a_clock_that_jumped_costs_a_deadline_at_most(event_log, ago, ring
     assert not deadlines.check_deadline(run, state)
     await asyncio.sleep(0.02)
     assert rang == ([run] if rings else [])
-    assert deadlines.check_deadline(run, state) is rings
+    assert deadlines.check_deadline(run, state) == ("round" if rings else None)
     deadlines.stop()
     assert time.time() * 1e6 >= began(run)
