@@ -15,7 +15,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar, assert_never
 
-import structlog
 from pydantic import JsonValue
 
 import remote
@@ -51,6 +50,7 @@ from daemon.experience_files import apply_experience_command
 from daemon.fork_events import ForkPoint, build_fork_events
 from daemon.name_checks import find_unknown_names
 from daemon.run_settings import EVALUATION_KEYS, apply_settings, diff_configs, expand_run_keys
+from daemon.structured_log import structlog
 from daemon.workers import Workers
 from remote.registry import require_evaluator
 from state.errors import (

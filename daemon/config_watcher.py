@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
 from pydantic import ValidationError
 
 from agent_core.prompting import PromptSet
@@ -34,6 +33,7 @@ from daemon.config import FILE_NAME, Config, ConfigError, DaemonConfig, load_con
 from daemon.name_checks import find_unknown_names
 from daemon.optimistic_append import append_if_current
 from daemon.run_settings import EVALUATION_KEYS, apply_settings, diff_configs
+from daemon.structured_log import structlog
 from state.events import ConfigChanged, ConfigRefused, Event
 from state.fold import RunState
 from state.log import EventLog

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
 from daemon.optimistic_append import append_if_current
 from daemon.stop_signal import StopSignal, wait_for_first
+from daemon.structured_log import structlog
 from state.disk_reserve import LOW_BYTES, DiskReserve, free_bytes
 from state.errors import StorageFull
 from state.events import Event, RunPaused, RunResumed

@@ -22,9 +22,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-import structlog
-
 from agent_core.effects import LookAheadRequest, SimplifyRequest, TranslateRequest
+from daemon.structured_log import structlog
 from remote.evaluator import PredictionRequest
 from state.effect_progress import VainDeliveries
 from state.errors import BlobMissing

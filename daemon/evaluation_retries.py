@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import structlog
-
 from daemon.outcomes import InfrastructureFailure, internal_error, machine_failure
+from daemon.structured_log import structlog
 from remote.errors import InfrastructureError, NoHostError
 from state.errors import StateError
 from state.model import EffectKey, ErrorInfo

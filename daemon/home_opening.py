@@ -12,9 +12,8 @@ import errno
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
 from daemon.stop_signal import StopSignal, wait_for_first
+from daemon.structured_log import structlog
 from daemon.systemd import ServiceNotifier
 from daemon.watchdog import START_SECONDS, format_standings, keep_start_alive
 from state.disk_reserve import LOW_BYTES, free_bytes

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-import structlog
-
 from daemon.calls.llm_roles import RoleFactory
 from daemon.calls.run_time_meter import RunTimeMeter
 from daemon.command_models import Approve, Command, Fork, Resume, Submit
@@ -29,6 +27,7 @@ from daemon.log_verification import PATIENCE_SECONDS, verify_alongside
 from daemon.replication import ReplicaWatch
 from daemon.runner import EffectRunner
 from daemon.stop_signal import StopSignal, run_alongside
+from daemon.structured_log import structlog
 from daemon.supervisor import EffectLimits, Supervisor
 from daemon.systemd import NULL_NOTIFIER, ServiceNotifier
 from daemon.watchdog import Heartbeat, announce_stop, format_standings

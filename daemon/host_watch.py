@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
-
 from daemon.optimistic_append import append_if_current
+from daemon.structured_log import structlog
 from daemon.workers import Workers
 from remote.errors import NoHostError, RemoteError
 from remote.registry import EvaluatorSpec

@@ -23,12 +23,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from daemon.command_models import Command, Learn, Submit
 from daemon.errors import BadFile, EvaluatorPreparing
 from daemon.home_paths import INBOX, inbox_folder, waiting_commands
 from daemon.safe_read import read_regular_file
+from daemon.structured_log import structlog
 from state.errors import HomeLocked, HomeUnreadable, StorageBusy
 from state.home import prepare_home
 from state.home_files import open_home_folder

@@ -15,10 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from daemon import exits
 from daemon.stop_signal import StopSignal, run_alongside, wait_for_first
+from daemon.structured_log import structlog
 from state.errors import LogDamaged
 
 LOWEST_PRIORITY = 19

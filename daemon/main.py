@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 
 import click
-import structlog
 
 from daemon import exits
 from daemon.config import DaemonConfig
@@ -22,6 +21,7 @@ from daemon.home_paths import HOME, INSTANCE_LOCK, resolve_home
 from daemon.privileges import become_home_user
 from daemon.process_logging import configure_logging
 from daemon.stop_signal import StopSignal, wait_for_first
+from daemon.structured_log import structlog
 from daemon.systemd import ServiceNotifier, credential_files
 from state.errors import StorageFailed, StorageFull
 

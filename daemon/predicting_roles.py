@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
-import structlog
-
 from agent_core.effects import LookAheadRequest, SimplifyRequest, TranslateRequest
 from agent_core.proposers import find_simplifier
 from agent_core.roles import Predict, RoleError, WinnerSimplifier
@@ -22,6 +20,7 @@ from agent_core.sequences import HISTORY_EVENTS, trace_rewrites
 from daemon.effect_steps import EffectSteps, batched, name_prediction, prediction_request
 from daemon.evaluation_retries import EvaluationRetryPolicy, call_with_retries
 from daemon.outcomes import EffectOutcome, InfrastructureFailure
+from daemon.structured_log import structlog
 from daemon.transfer_events import read_history
 from daemon.translation import TRANSLATOR
 from daemon.workers import Workers

@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import structlog
-from structlog.processors import ExceptionRenderer
-from structlog.tracebacks import ExceptionDictTransformer
-from structlog.typing import EventDict, Processor
+from daemon.structured_log import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor
 
 IDS = ("run", "effect", "event_id")
 
@@ -66,7 +66,8 @@ def _console_processors(stream: TextIO) -> list[Processor]:
 
 def _json_processors(stream: TextIO) -> list[Processor]:
     # Tracebacks leave out local variables: kernels and requests must not end up in logs.
-    plain = ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
+    without_locals = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    plain = structlog.processors.ExceptionRenderer(without_locals)
     render: Processor = structlog.processors.JSONRenderer()
     return [plain, _with_ids, _with_priority(render) if is_journal_stream(stream) else render]
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-import structlog
-
+from daemon.structured_log import structlog
 from remote.errors import RemoteError
 from remote.replica_stores import open_store
 from state.errors import StateError

@@ -14,8 +14,6 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
-import structlog
-
 from agent_core.decide import decide
 from agent_core.effects import Effect, LookAheadRequest, SimplifyRequest, TranslateRequest, request_type
 from agent_core.ensemble import planner_of
@@ -45,6 +43,7 @@ from daemon.outcomes import (
     verdict_outcome,
 )
 from daemon.predicting_roles import PredictingRoles, PredictionFailed, prepare_evaluator
+from daemon.structured_log import structlog
 from daemon.workers import Workers
 from remote.cache import cache_key as evaluation_key
 from remote.cache import code_digest, find_cached

@@ -18,8 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import structlog
-
 from agent_core.decide import decide
 from agent_core.effects import Record
 from daemon.calls.clock import check_time_cap, close_round
@@ -29,6 +27,7 @@ from daemon.fair_share import FairShare, RunSlots
 from daemon.optimistic_append import append_if_current
 from daemon.run_queue import EffectKind, InFlightEffect, ReadyEffect, RunQueue
 from daemon.stop_signal import StopSignal, wait_for_first
+from daemon.structured_log import structlog
 from daemon.transfer_events import with_transfer_events
 from state.errors import BlobMissing, StaleAppend
 from state.events import KernelRefuted, RoundCompleted, RoundDeadlinePassed, RunCompleted, RunPaused

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import structlog
-
 import seeds
 from agent_core import inventions, strategies
 from agent_core.experiences import HISTORY_EVENTS as OF_EXPERIENCES
@@ -26,6 +24,7 @@ from agent_core.sequences import (
     describe_setting,
     select_nearest,
 )
+from daemon.structured_log import structlog
 from state.errors import BlobMissing
 from state.events import (
     Event,

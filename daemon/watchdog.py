@@ -12,9 +12,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
-import structlog
-
 from daemon.stop_signal import StopSignal
+from daemon.structured_log import structlog
 from daemon.systemd import ServiceNotifier
 from state.progress_counter import ProgressCounter
 from state.reader import RunStanding

@@ -14,8 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import structlog
-
 from agent_core.effects import ImplementRequest, PlanRequest
 from agent_core.proposers import AGENT
 from agent_core.roles import KernelAnswer, PlanAnswer, ReadBlob, RoleError
@@ -27,6 +25,7 @@ from agent_core.tools.registry import list_tools
 from daemon.agents.scratch import ScratchFolder, agent_command, agent_environment, task_text
 from daemon.agents.slot_tools import AgentSession, SlotTools
 from daemon.agents.transcript import Transcript, read_usage
+from daemon.structured_log import structlog
 from remote.processes import kill_group, kill_process, start_process
 from state.crash import crash_point
 from state.events import AgentEnded, SessionEnded

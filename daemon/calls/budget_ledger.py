@@ -16,11 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import structlog
-
 from daemon.calls.clock import run_age_seconds
 from daemon.calls.errors import EffectDeferred, no_budget_error
 from daemon.optimistic_append import append_if_current
+from daemon.structured_log import structlog
 from stability import budget
 from stability.budget import DEVICE_RESOURCES, NO_AMOUNT, BudgetAccount, DayCaps
 from state.errors import AppendError

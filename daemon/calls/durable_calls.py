@@ -15,8 +15,6 @@ from contextlib import asynccontextmanager
 from itertools import count
 from random import Random
 
-import structlog
-
 from agent_core.ensemble import endpoint_of
 from agent_core.prompting import PromptSet
 from agent_core.providers import retry, windows
@@ -37,6 +35,7 @@ from daemon.calls.budget_ledger import BudgetLedger, lost_call_event
 from daemon.calls.endpoints import EndpointPool, EndpointUnavailable, ModelEndpoint
 from daemon.calls.errors import EffectDeferred, unanswered_error, unavailable_error
 from daemon.calls.parent_answers import find_parent_answer
+from daemon.structured_log import structlog
 from state.crash import crash_point
 from state.errors import BlobMissing, StateError
 from state.events import CallCompleted, CallFailed, CallStarted

@@ -14,8 +14,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import structlog
-
 from agent_core.providers import registry, windows
 from agent_core.providers.addresses import public_address
 from agent_core.providers.completion import Completion, CompletionRequest, Provider
@@ -35,6 +33,7 @@ from daemon.calls import model_catalog
 from daemon.calls.request_rendering import shared_prefix
 from daemon.config import DaemonConfig
 from daemon.endpoint_config import NamedEndpointConfig
+from daemon.structured_log import structlog
 from stability import breaker
 from stability.breaker import CLOSED_BREAKER, BreakerPolicy, CircuitBreaker
 from state.events import BreakerClosed, BreakerOpened, ModelTraitsLearnt

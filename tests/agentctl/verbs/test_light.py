@@ -61,3 +61,12 @@ def test_no_model_is_built_before_it_is_used():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_a_daemon_and_a_run_start_without_rich():
+    """It draws progress on terminals; structlog would load it for tracebacks that nobody sees."""
+    script = (
+        "import daemon.process_logging, daemon.main, agentctl.verbs.run, sys; print('rich' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
