@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -31,9 +32,12 @@ from tests.support.sweeps import parametrize_sweep
 
 ROOT = Path(__file__).parents[2]
 RUN = (
-    "run", "--problem", "silu", "--size", "reduced", "--rounds", "2", "--seed", "4", "--json",
+    "run", "--problem", "silu", "--size", "reduced", "--rounds", "2", "--seed", "1", "--json",
     "--set", 'run.planner=["scripted"]', "--set", "run.search.plans=2", "--set", "run.search.beam=2",
+    "--set", "run.starts=kernel",
 )  # fmt: skip
+TRANSLATING = (*(word.replace("starts=kernel", "starts=both") for word in RUN), "--rounds", "1")
+AT_A_TIME = "NKI_AGENT_DAEMON__EVALUATIONS"
 PATIENCE = 120
 LOOK = 0.05
 
@@ -127,28 +131,63 @@ def assert_sound(home: Path, run: str) -> None:
     assert verify_log(home).is_ok
 
 
-@pytest.fixture(scope="module")
-def twin(tmp_path_factory) -> dict:
-    called = call(tmp_path_factory.mktemp("twin") / "home", *RUN)
+def finish_run(home: Path, arguments: tuple[str, ...] = RUN) -> dict:
+    called = call(home, *arguments)
     assert called.returncode == 0, called.stderr
     return json.loads(called.stdout)
+
+
+@pytest.fixture(autouse=True)
+def _one_evaluation_at_a_time(monkeypatch) -> None:
+    """A second worker would take as long to start as it has to judge here."""
+    monkeypatch.setenv(AT_A_TIME, "1")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, dict]:
+    """A home with one run that nothing disturbed, and what the run told."""
+    home = tmp_path_factory.mktemp("twin") / "home"
+    return home, finish_run(home)
+
+
+@pytest.fixture
+def twin(finished) -> dict:
+    return finished[1]
+
+
+@pytest.fixture
+def ended_home(home, finished) -> Path:
+    """A home of the test's own in which that run has ended."""
+    return shutil.copytree(finished[0], home)
 
 
 # --- a foreground run ------------------------------------------------------------------------------
 
 
-@parametrize_sweep(
-    "point", ["26", "30", "log.after_commit:9", "log.before_commit:25", "70"], quick=["log.after_commit:9"]
-)
-def test_killed_and_resumed_a_run_ends_like_its_twin(home, twin, point):
-    assert call(home, *RUN, NKI_AGENT_CRASH_AT=point).returncode == -signal.SIGKILL
-    call(home, "resume", "--last", NKI_AGENT_CRASH_AT="11")
+def assert_killed_it_ends_like_its_twin(home: Path, run: tuple[str, ...], twin: dict, point: str) -> None:
+    two = {AT_A_TIME: "2"}
+    assert call(home, *run, NKI_AGENT_CRASH_AT=point, **two).returncode == -signal.SIGKILL
+    call(home, "resume", "--last", NKI_AGENT_CRASH_AT="11", **two)
     resumed = call(home, "resume", "--last", "--json")
     assert resumed.returncode == 0, resumed.stderr
     report = json.loads(resumed.stdout)
     assert drop_differences(report) == drop_differences(twin)
     assert report["id"] != twin["id"]
     assert_sound(home, report["id"])
+
+
+@parametrize_sweep(
+    "point", ["30", "log.after_commit:9", "log.before_commit:25", "70"], quick=["log.after_commit:9"]
+)
+def test_killed_and_resumed_a_run_ends_like_its_twin(home, twin, point):
+    assert_killed_it_ends_like_its_twin(home, RUN, twin, point)
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_a_run_that_translates_ends_like_its_twin(home, tmp_path):
+    twin = finish_run(tmp_path / "twin", TRANSLATING)
+    assert twin["best_title"] == "the reference, translated"
+    assert_killed_it_ends_like_its_twin(home, TRANSLATING, twin, "26")
 
 
 @pytest.mark.slow
@@ -165,15 +204,12 @@ LOOKED_AT = 16
 BUILT_IN = (
     *(word.replace("scripted", "builtin") for word in RUN), "--rounds", "1",
     "--set", f"run.search.lookahead_predictions={LOOKED_AT}",
-    "--set", "run.starts=kernel",  # one kernel to look ahead from
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def built_in_twin(tmp_path_factory) -> dict:
-    called = call(tmp_path_factory.mktemp("twin") / "home", *BUILT_IN)
-    assert called.returncode == 0, called.stderr
-    return json.loads(called.stdout)
+    return finish_run(tmp_path_factory.mktemp("twin") / "home", BUILT_IN)
 
 
 @pytest.mark.slow
@@ -455,56 +491,53 @@ def test_tail_follows_across_restarts_without_gap_or_repeat(home):
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_is_no_error(home, twin):
-    call(home, *RUN)
-    with process(home, "agentctl", "tail", "-f", "--after", 0) as tail:
+def test_a_reader_that_leaves_is_no_error(ended_home):
+    with process(ended_home, "agentctl", "tail", "-f", "--after", 0) as tail:
         tail.stdout.readline()
         tail.stdout.close()
-        call(home, *RUN)
+        call(ended_home, *RUN)
         assert tail.wait(timeout=PATIENCE) == 0
         assert tail.stderr.read() == ""
 
 
 @pytest.mark.slow
-def test_damage_in_old_events_is_found_behind_the_daemons_back(home):
+def test_damage_in_old_events_is_found_behind_the_daemons_back(ended_home):
     """Opening looks at what is new; the proof that runs beside the work looks at everything."""
-    assert call(home, *RUN).returncode == 0
-    with EventLog.open(home):
+    with EventLog.open(ended_home):
         """A clean stop: what is there now counts as looked at."""
-    proposed = events(home, types=["KernelProposed"])
+    proposed = events(ended_home, types=["KernelProposed"])
     victim = next(item for item in proposed if item.event.author == "scripted")
-    with sqlite3.connect(home / "events.db") as connection:
+    with sqlite3.connect(ended_home / "events.db") as connection:
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
         connection.execute(
             "UPDATE event SET payload = replace(payload, 'scripted', 'somebody') WHERE seq = ?", (victim.seq,)
         )
     connection.close()
-    with process(home, "agentd") as daemon:
+    with process(ended_home, "agentd") as daemon:
         _, err = daemon.communicate(timeout=PATIENCE)
     assert daemon.returncode == 4
     assert f"event {victim.seq} ({victim.stream}@{victim.run_seq})" in err.splitlines()[-1]
 
 
 @pytest.mark.slow
-def test_a_sound_log_is_proved_while_the_daemon_works(home):
-    assert call(home, *RUN).returncode == 0
-    with process(home, "agentd") as daemon:
+def test_a_sound_log_is_proved_while_the_daemon_works(ended_home):
+    with process(ended_home, "agentd") as daemon:
         proved = json.loads(line_with(daemon.stderr, "log_verified"))
-        assert proved["events"] == events(home)[-1].seq
+        assert proved["events"] == events(ended_home)[-1].seq
         daemon.terminate()
         daemon.communicate(timeout=PATIENCE)
     assert daemon.returncode == 0
 
 
 @pytest.mark.slow
-def test_a_daemon_starts_again_when_an_edit_of_before_has_faults(home):
-    assert call(home, *RUN).returncode == 0
-    (home / "config.toml").write_text("[daemon]\nevaluations = 0\n")
-    with process(home, "agentd") as daemon:
+def test_a_daemon_starts_again_when_an_edit_of_before_has_faults(ended_home, monkeypatch):
+    monkeypatch.delenv(AT_A_TIME)  # which the file would not change
+    (ended_home / "config.toml").write_text("[daemon]\nevaluations = 0\n")
+    with process(ended_home, "agentd") as daemon:
         refused = json.loads(line_with(daemon.stderr, "config_refused"))
         assert "evaluations" in refused["faults"][0]
         daemon.terminate()
         daemon.communicate(timeout=PATIENCE)
     assert daemon.returncode == 0
-    assert "evaluations" in call(home, "status").stderr + call(home, "status").stdout
+    assert "evaluations" in call(ended_home, "status").stderr + call(ended_home, "status").stdout
