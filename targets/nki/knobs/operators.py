@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from nki_sim.operators import OPERATORS as SIMULATED
 from targets.nki.knobs.functions import ACTIVATIONS, BINARY, LOWEST, REDUCTIONS, FloatArray
 
 Settings = Mapping[str, Any]
@@ -45,10 +47,17 @@ PARTIAL, SCRATCH = "partial", "scratch"
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One call of `nki.isa`."""
+    """One call of `nki.isa`, which the simulator must know: it has the instruction's cost and rules."""
 
     name: str
     arguments: Arguments
+
+    def __post_init__(self) -> None:
+        if self.name not in SIMULATED:
+            near = get_close_matches(self.name, SIMULATED, n=3, cutoff=0.4)
+            raise ValueError(
+                f"nisa.{self.name} is not in nki_sim/operators/; names near it: {', '.join(near)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

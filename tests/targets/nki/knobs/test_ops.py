@@ -13,7 +13,7 @@ from nki_sim.operators import OPERATORS as INSTRUCTIONS
 from targets.nki.knobs import ops
 from targets.nki.knobs.errors import WorkloadError
 from targets.nki.knobs.functions import ACTIVATIONS, BINARY, REDUCTIONS
-from targets.nki.knobs.operators import OPERATORS
+from targets.nki.knobs.operators import OPERATORS, Instruction
 from tests.support.workloads import WORKLOADS
 
 
@@ -76,3 +76,8 @@ def test_what_is_wrong_with_a_call_is_said(call: Any, message: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         call(np.ones((2, 2), np.float32))
     assert message in str(caught.value)
+
+
+def test_an_instruction_that_the_simulator_lacks_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"nisa\.select is not in nki_sim/operators/.* select_reduce"):
+        Instruction("select", ())
