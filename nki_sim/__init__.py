@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 MODEL_VERSION = 7
 
-__all__ = ["MODEL_VERSION", "ArraySpec", "__version__", "eager", "toolchain", "trace"]
+__all__ = ["MODEL_VERSION", "ArraySpec", "__version__", "eager", "read_values", "toolchain", "trace"]
 
 
 def toolchain() -> str:
@@ -81,3 +81,18 @@ def eager(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: st
     from nki_sim.frontend import eager as module
 
     return module.run_eagerly(kernel, inputs, target, entry=entry)
+
+
+def read_values(tile: Any) -> Any:
+    """Return a copy of a tile's current elements as an array, in kernels that run eagerly.
+
+    Raises:
+        nki_sim.errors.KernelError: the values are not known, as while tracing.
+    """
+    from nki_sim.frontend import context
+    from nki_sim.frontend.storage import fail
+
+    found = context.read_values(tile)
+    if found is None:
+        fail("no_values", f"the values of {tile.name} are not known here", "run the kernel eagerly")
+    return found

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Literal
 
+from nki_sim.refusals import DocumentedNames
 
-class DType:
+
+class DType(DocumentedNames):
     """A data type by its NKI name; `itemsize` in bytes. `bool_` is an unsigned integer of 0 and 1.
 
     An element of a `packed` type holds `PACKED_ELEMENTS` numbers. A type equals its name and the types of
@@ -38,11 +40,11 @@ class DType:
         """The NumPy type; NumPy reads this attribute, so `x.astype(nl.bfloat16)` works."""
         return _numpy_dtype(self.name)
 
-    @property
-    def limits(self) -> tuple[int, int]:
-        """Smallest and largest value of an integer type."""
-        bits = 1 if self.name == "bool_" else 8 * self.itemsize
-        return (0, (1 << bits) - 1) if self.kind == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+def integer_limits(dtype: DType) -> tuple[int, int]:
+    """Return the smallest and the largest value of an integer type."""
+    bits = 1 if dtype.name == "bool_" else 8 * dtype.itemsize
+    return (0, (1 << bits) - 1) if dtype.kind == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
 
 @cache

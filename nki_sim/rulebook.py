@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_REPORTERS = frozenset({"fail", "Breach", "Violation", "KernelError", "RuleError", "LimitError"})
+_REPORTERS = frozenset(
+    {"Breach", "KernelError", "LimitError", "RuleError", "Violation", "fail", "note_look", "note_refusal"}
+)
 _CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 

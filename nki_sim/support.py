@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 from nki_sim import dtypes, targets
 from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS
 from nki_sim.operators.model import Argument, Operator
-
-_INTERNAL_NAMES = frozenset({"Kernel", "LegacyKernel", "Function", "Allocation", "Decorated", "alu"})
-"""Names that modules define for each other; they are not part of the namespaces that kernels see."""
 
 
 def describe_support() -> dict[str, Any]:
@@ -83,22 +78,4 @@ def list_namespaces() -> dict[str, list[str]]:
     from nki_sim.frontend.legacy import modules as legacy
 
     found = {**modules.MODULES, **legacy.MODULES}
-    return {name: names for name, module in sorted(found.items()) if (names := public_names(module))}
-
-
-def public_names(module: ModuleType) -> list[str]:
-    """Return what a module offers to kernels: what it defines or lists as its own, not its imports.
-
-    Modules that are built while the simulator loads also offer classes from other modules, and functions that
-    refuse the call.
-    """
-    return sorted(name for name, value in vars(module).items() if _is_public(name, value, module))
-
-
-def _is_public(name: str, value: Any, module: ModuleType) -> bool:
-    if name.startswith("_") or name.isupper() or isinstance(value, ModuleType) or name in _INTERNAL_NAMES:
-        return False
-    home = getattr(value, "__module__", None)
-    if inspect.isroutine(value) or (inspect.isclass(value) and hasattr(module, "__file__")):
-        return name in getattr(module, "__all__", ()) or home == module.__name__
-    return not isinstance(home, str) or home.startswith("nki_sim.")
+    return {name: names for name, module in sorted(found.items()) if (names := modules.list_offered(module))}

@@ -13,13 +13,14 @@ from nki_sim.dtypes import DType
 from nki_sim.frontend.compile_options import KernelConfig
 from nki_sim.frontend.context import current_recorder, current_target, is_tracing
 from nki_sim.frontend.namespace import Namespace
+from nki_sim.frontend.nki_tensor import NkiTensor
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
-from nki_sim.frontend.tensor import Tensor
+from nki_sim.refusals import DocumentedNames
 
-__all__ = ["Kernel", "dtype", "jit", "simulate", "tensor"]
+__all__ = ["dtype", "jit", "simulate", "tensor"]
 
-dtype, tensor = DType, Tensor
+dtype, tensor = DType, NkiTensor
 
 ProgramInstance = tuple[tuple[int, ...], int]
 """The place of a program in the launch grid, and the core that runs it."""
@@ -28,14 +29,14 @@ ProgramInstance = tuple[tuple[int, ...], int]
 _NO_CONFIG = KernelConfig()
 
 
-class Kernel:
+class Kernel(DocumentedNames):
     """A function marked with `@nki.jit`; `kernel[lnc]` launches it on that many cores.
 
     Called from another kernel it runs inline. Called with arrays it is simulated if `NKI_SIMULATOR=1`.
     """
 
-    dialect: ClassVar[str] = "nki"
-    recorder: ClassVar[type[Recorder]] = Recorder
+    _dialect: ClassVar[str] = "nki"
+    _recorder: ClassVar[type[Recorder]] = Recorder
 
     def __init__(
         self,
@@ -44,21 +45,21 @@ class Kernel:
         config: KernelConfig = _NO_CONFIG,
     ) -> None:
         functools.update_wrapper(self, function)
-        self.function = function
-        self.grid = grid
-        self.config = config
-        self.bracketed = False
+        self._function = function
+        self._grid = grid
+        self._config = config
+        self._bracketed = False
         self.__name__ = getattr(function, "__name__", "kernel")
 
     @property
     def func(self) -> Callable[..., Any]:
         """The Python function."""
-        return self.function
+        return self._function
 
     @property
-    def code(self) -> CodeType | None:
+    def _code(self) -> CodeType | None:
         """The Python code behind partial calls, wrappers and objects with a `__call__`, or None."""
-        found = inspect.unwrap(self.function)
+        found = inspect.unwrap(self._function)
         while isinstance(found, functools.partial):
             found = inspect.unwrap(found.func)
         if not hasattr(found, "__code__"):
@@ -67,16 +68,17 @@ class Kernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if is_tracing():
-            if self.grid and self.grid != (1,):
+            if self._grid and self._grid != (1,):
                 fail(
-                    "nested_kernel_with_spmd_grid", f"{self.__name__}{list(self.grid)} is called in a kernel",
+                    "nested_kernel_with_spmd_grid",
+                    f"{self.__name__}{list(self._grid)} is called in a kernel",
                     "call it without a grid: it runs in the launch it is called from",
                 )  # fmt: skip
-            current_recorder().config.check_nested(self.config, self.__name__)
-            return self.function(*args, **kwargs)
-        return self.launch(*args, **kwargs)
+            current_recorder().config.check_nested(self._config, self.__name__)
+            return self._function(*args, **kwargs)
+        return self._launch(*args, **kwargs)
 
-    def launch(self, *args: Any, **kwargs: Any) -> Any:
+    def _launch(self, *args: Any, **kwargs: Any) -> Any:
         """Handle a call from outside kernels."""
         if os.environ.get("NKI_SIMULATOR", "").lower() not in {"1", "true"}:
             fail(
@@ -93,22 +95,22 @@ class Kernel:
                 f"{self.__name__}[{grid}]",
                 "a logical core has one or two: kernel[1], kernel[2]",
             )
-        made = self.launched_on(cores)
-        made.bracketed = True
+        made = self._launched_on(cores)
+        made._bracketed = True
         return made
 
-    def launched_on(self, cores: int) -> Kernel:
+    def _launched_on(self, cores: int) -> Kernel:
         """Return the kernel with a launch of that many cores."""
-        return type(self)(self.function, (cores,), self.config)
+        return type(self)(self._function, (cores,), self._config)
 
-    def programs(self) -> Iterator[ProgramInstance]:
+    def _programs(self) -> Iterator[ProgramInstance]:
         """Yield the programs of a launch in the order in which they are traced."""
-        if not self.grid:
+        if not self._grid:
             yield (), 0
-        for number in range(self.grid[0] if self.grid else 0):
+        for number in range(self._grid[0] if self._grid else 0):
             yield (number,), number
 
-    def check_results(self, arguments: Mapping[str, Any], returned: list[int], recorder: Recorder) -> None:
+    def _check_results(self, arguments: Mapping[str, Any], returned: list[int], recorder: Recorder) -> None:
         """Check the arguments that the kernel wrote and its results against the rules of its dialect."""
 
     def with_schedule(self, edges: Any) -> Kernel:
@@ -153,7 +155,7 @@ def configure_launch(kernel: Kernel) -> Kernel:
     A graph is compiled for one number of cores: a kernel that names another one in brackets is refused.
     """
     value = os.environ.get(LOGICAL_CORE)
-    if value is None or kernel.dialect != "nki":
+    if value is None or kernel._dialect != "nki":
         return kernel
     if value not in {"1", "2"}:
         fail("lnc", f"{LOGICAL_CORE} is {value!r}", "a logical core has 1 core or 2")
@@ -163,13 +165,13 @@ def configure_launch(kernel: Kernel) -> Kernel:
             "lnc", f"{LOGICAL_CORE} is {value}, {target.name} has one core in a logical core (NCC_EARG001)",
             "set it to 1",
         )  # fmt: skip
-    if kernel.grid and kernel.grid != (cores,):
+    if kernel._grid and kernel._grid != (cores,):
         fail(
-            "lnc_mismatch", f"NKI kernel '{kernel.__name__}' is configured with LNC={kernel.grid[0]}, but "
+            "lnc_mismatch", f"NKI kernel '{kernel.__name__}' is configured with LNC={kernel._grid[0]}, but "
             f"neuronx-cc is using LNC={cores} (NCC_EVRF066)",
             f"leave the brackets out: {LOGICAL_CORE} says how many cores there are",
         )  # fmt: skip
-    return kernel if kernel.grid or cores == 1 else kernel.launched_on(cores)
+    return kernel if kernel._grid or cores == 1 else kernel._launched_on(cores)
 
 
 def simulate(kernel: Any) -> Callable[..., Any]:
@@ -189,7 +191,7 @@ def simulate_kernel_call(
 ) -> Any:
     """Run a kernel on arrays, as `nki.simulator.simulate_kernel` does; `_lnc` is the number of cores."""
     kernel = jit(func)
-    return simulate(kernel if _lnc is None else kernel.launched_on(_lnc))(*args, **(kwargs or {}))
+    return simulate(kernel if _lnc is None else kernel._launched_on(_lnc))(*args, **(kwargs or {}))
 
 
 _OLDER = ("baremetal", "benchmark", "profile", "simulate_kernel")

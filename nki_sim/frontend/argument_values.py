@@ -10,40 +10,41 @@ from nki_sim.forms import ParamValue
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.functions import ACTIVATIONS, ACTIVATIONS2, ALIASES, ALU, FUNCTIONS, REDUCE, REGISTER_ALU
 from nki_sim.operators import Argument, Operator
+from nki_sim.refusals import DocumentedNames
 
 
-class LanguageFunction:
+class LanguageFunction(DocumentedNames):
     """An `nl.*` function used as an `op=` value."""
 
-    __slots__ = ("name",)
+    __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self._name = name
 
     def __repr__(self) -> str:
-        return f"nl.{self.name}"
+        return f"nl.{self._name}"
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Compute on tiles and return a new one, if the language documents the function."""
         from nki_sim.frontend.lowering import FUNCTIONS as COMPUTE
 
-        if self.name == "divide":
+        if self._name == "divide":
             fail(
                 "op", "nl.divide(...): no engine divides, and the build for trn2 refuses it",
                 "multiply by nl.reciprocal(...) of the divisor",
             )  # fmt: skip
-        compute = COMPUTE.get(self.name)
+        compute = COMPUTE.get(self._name)
         if compute is None:
-            known = self.name in FUNCTIONS or self.name in ALIASES
-            hint = f"pass it as op=nl.{self.name} to a nisa instruction" if known else "see nki-sim ops"
-            fail("unsupported", f"not supported: calling nl.{self.name}(...)", hint)
+            known = self._name in FUNCTIONS or self._name in ALIASES
+            hint = f"pass it as op=nl.{self._name} to a nisa instruction" if known else "see nki-sim ops"
+            fail("unsupported", f"not supported: calling nl.{self._name}(...)", hint)
         try:
             return compute(*args, **options)
         except TypeError as error:
-            fail("function_arguments", f"nl.{self.name}: {error}", "see its documented signature")
+            fail("function_arguments", f"nl.{self._name}: {error}", "see its documented signature")
 
 
-class engine(Enum):  # noqa: N801  the documented spelling
+class engine(DocumentedNames, Enum):  # noqa: N801  the documented spelling
     """The engine that runs an instruction."""
 
     tensor = "tensor"
@@ -55,7 +56,7 @@ class engine(Enum):  # noqa: N801  the documented spelling
     unknown = "unknown"
 
 
-class dge_mode(Enum):  # noqa: N801
+class dge_mode(DocumentedNames, Enum):  # noqa: N801
     """How DMA descriptors are made; a hint here."""
 
     unknown = "unknown"
@@ -64,14 +65,14 @@ class dge_mode(Enum):  # noqa: N801
     none = "none"
 
 
-class oob_mode(Enum):  # noqa: N801
+class oob_mode(DocumentedNames, Enum):  # noqa: N801
     """What a DMA does with an index out of bounds: fail, or skip that place."""
 
     error = "error"
     skip = "skip"
 
 
-class reduce_cmd(Enum):  # noqa: N801
+class reduce_cmd(DocumentedNames, Enum):  # noqa: N801
     """What happens to the accumulation registers."""
 
     idle = "idle"
@@ -81,26 +82,31 @@ class reduce_cmd(Enum):  # noqa: N801
     load_reduce = "load_reduce"
 
 
-class matmul_perf_mode(Enum):  # noqa: N801
+class matmul_perf_mode(DocumentedNames, Enum):  # noqa: N801
     """How the tensor engine feeds its rows: `double_row` takes two products of 8-bit types at a time."""
 
     none = "none"
     double_row = "double_row"
 
 
-class dma_engine(Enum):  # noqa: N801
+class dma_engine(DocumentedNames, Enum):  # noqa: N801
     """The DMA engines that exchange tiles between cores."""
 
     dma = "dma"
     gpsimd_dma = "gpsimd_dma"
 
 
-class nc_version(IntEnum):  # noqa: N801
+class nc_version(DocumentedNames, IntEnum):  # noqa: N801
     """Generations of NeuronCore, ordered by age."""
 
     gen2 = 2
     gen3 = 3
     gen4 = 4
+
+
+def argument_name(value: Any) -> Any:
+    """Return the name of a function or of an enumeration's member; other values as they are."""
+    return getattr(value, "_name", None) or getattr(value, "name", value)
 
 
 def normalise_argument(operator: Operator, argument: Argument, value: Any) -> ParamValue | Tensor | None:
@@ -132,7 +138,7 @@ def split_list_argument(operator: Operator, name: str, roles: list[str], value: 
 
 
 def _validate_choice(what: str, value: Any, argument: Argument) -> ParamValue:
-    name = getattr(value, "name", value)
+    name = argument_name(value)
     name = ALIASES.get(str(name), name)
     if name not in argument.choices:
         fail("argument_value", f"{what} cannot be {value!r}", f"one of {', '.join(argument.choices)}")
@@ -163,7 +169,7 @@ def _validate_bool(what: str, value: Any) -> ParamValue:
 
 def _function_validator(allowed: frozenset[str]) -> Callable[[str, Any], ParamValue]:
     def check(what: str, value: Any) -> ParamValue:
-        name = getattr(value, "name", None)
+        name = getattr(value, "_name", None)
         name = ALIASES.get(str(name), name)
         if name not in allowed:
             fail("op", f"{what} cannot be {value!r}", f"one of {', '.join(sorted(allowed))}")

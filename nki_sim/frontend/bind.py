@@ -38,7 +38,7 @@ def bind_arguments(
         bound.arguments[name] = replace_arrays(value, name, declare)
         wanted = bound.signature.parameters[name].annotation
         if isinstance(wanted, TensorType):
-            wanted.check_shape(name, bound.arguments[name])
+            wanted._check_shape(name, bound.arguments[name])
     return bound.args, bound.kwargs, arrays
 
 
@@ -97,7 +97,7 @@ def collect_outputs(result: Any, recorder: Recorder, *, views: bool = False) -> 
     """
     found: list[Tensor] = []
     map_tensors(result, found.append)
-    numbers = [tensor.storage.id for tensor in found]
+    numbers = [tensor._storage.id for tensor in found]
     if len(set(numbers)) != len(numbers):
         fail("output_twice", "the kernel returns a tensor twice", "return each output once")
     for tensor in found:
@@ -118,12 +118,12 @@ def map_tensors(result: Any, use: Callable[[Tensor], Any]) -> Any:
 
 
 def _check_output(tensor: Tensor, recorder: Recorder, *, views: bool) -> None:
-    site = tensor.storage.site
-    whole = tensor.offset == 0 and tensor.size == site.size and tensor.is_contiguous()
+    site = tensor._storage.site
+    whole = tensor._offset == 0 and tensor._size == site.size and tensor._is_contiguous()
     fits = (
-        whole and tensor.storage.root is tensor.storage
+        whole and tensor._storage.root is tensor._storage
         if views
-        else tensor.dims == row_major_dims(site.shape)
+        else tensor._dims == row_major_dims(site.shape)
     )
     if not fits:
         fail(
@@ -132,10 +132,10 @@ def _check_output(tensor: Tensor, recorder: Recorder, *, views: bool) -> None:
         )  # fmt: skip
     # The documents also show outputs in plain nl.hbm, which the cores of a launch do not share.
     allowed = {"shared_hbm"} if recorder.core and recorder.dialect == "nki" else {"shared_hbm", "hbm"}
-    own = tensor.storage.id not in recorder.inputs
-    if (own and site.buffer in allowed) or tensor.storage.id in recorder.inputs_written():
+    own = tensor._storage.id not in recorder.inputs
+    if (own and site.buffer in allowed) or tensor._storage.id in recorder.inputs_written():
         return
-    if tensor.storage.id in recorder.inputs:
+    if tensor._storage.id in recorder.inputs:
         fail(
             "output_buffer", f"the kernel returns its argument {site.name}, which it does not write",
             "copy it to a tensor declared with buffer=nl.shared_hbm and return that",

@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields
 from enum import Enum
 
 from nki_sim.frontend.storage import fail
+from nki_sim.refusals import DocumentedNames
 
 
-class AddressRotation(Enum):
+class AddressRotation(DocumentedNames, Enum):
     """Whether the compiler may move tiles to other addresses."""
 
     AUTO = "auto"

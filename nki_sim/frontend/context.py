@@ -42,7 +42,7 @@ def read_values(view: Any) -> Any:
 
 def device_print(prefix: str, view: Any) -> None:
     """Print a tensor's elements if they are known."""
-    found = read_values(view) if hasattr(view, "storage") else None
+    found = read_values(view) if hasattr(view, "_storage") else None
     if found is not None:
         sys.stdout.write(f"{prefix} {found}\n")
 

@@ -53,18 +53,18 @@ def full(
 def fill_tensor(goal: Tensor, value: float) -> None:
     """Write one value everywhere: on chip by memset, in HBM by DMA from a tile."""
     memset = OPERATORS["memset"]
-    if goal.storage.on_chip:
+    if goal._storage.on_chip:
         current_recorder().emit(memset, {"dst": goal, "value": value})
         return
-    flat = goal.reshape((goal.size,))
-    width = min(goal.size, _FILL_BYTES // goal.itemsize)
-    rows = min(_FILL_ROWS, goal.size // width)
-    source = ndarray((rows, width), goal.storage.dtype, _SBUF)
+    flat = goal.reshape((goal._size,))
+    width = min(goal._size, _FILL_BYTES // goal._storage.itemsize)
+    rows = min(_FILL_ROWS, goal._size // width)
+    source = ndarray((rows, width), goal._storage.dtype, _SBUF)
     current_recorder().emit(memset, {"dst": source, "value": value})
     at = 0
-    while at < goal.size:
-        count = min(rows, (goal.size - at) // width)
-        size = count * width or goal.size - at
+    while at < goal._size:
+        count = min(rows, (goal._size - at) // width)
+        size = count * width or goal._size - at
         tile = source[:count] if count else source[:1, :size]
         part = flat[at : at + size].reshape((count or 1, size // (count or 1)))
         current_recorder().emit(OPERATORS["dma_copy"], {"dst": part, "src": tile})

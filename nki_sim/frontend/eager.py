@@ -1,4 +1,4 @@
-"""Runs a kernel eagerly, so that `print(tile)`, `tile.numpy()`, `nl.device_print` and debuggers show values.
+"""Runs a kernel eagerly: `print(tile)`, `nki_sim.read_values(tile)` and `nl.device_print` show values.
 
 Recorded instructions are executed when a value is read, and the rest at the end. Tiles live as long as the
 run, so this is for inspecting kernels, not for full problem sizes.
@@ -53,17 +53,17 @@ def run_eagerly(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, ent
 
 
 def _run_kernel(kernel: Kernel, inputs: Sequence[Any], target: str) -> Any:
-    with locate_errors(kernel.code):
+    with locate_errors(kernel._code):
         flat = _copy_input_arrays(kernel, inputs, target)
         watched = copy.copy(kernel)
         made: list[_EagerRecorder] = []
 
         def recorder(*args: Any, **options: Any) -> Recorder:
-            kind = type("Watching", (_EagerRecorder, kernel.recorder), {})
+            kind = type("Watching", (_EagerRecorder, kernel._recorder), {})
             made.append(kind(*args, arrays=flat, **options))
             return made[0]
 
-        vars(watched)["recorder"] = recorder
+        vars(watched)["_recorder"] = recorder
         with np.errstate(all="ignore"):
             traced = trace_function(watched, inputs, target=target)
             raise_violations(checks.check(Program.from_bytes(traced.program), targets.load(target)))
@@ -73,8 +73,8 @@ def _run_kernel(kernel: Kernel, inputs: Sequence[Any], target: str) -> Any:
 
 def _copy_input_arrays(kernel: Kernel, inputs: Sequence[Any], target: str) -> list[Array]:
     """Copy the arrays among the inputs, as flat arrays."""
-    scratch = kernel.recorder(targets.load(target), "", max_instructions=1 << 20)
-    _, _, arrays = bind_arguments(kernel.function, inputs, {}, scratch)
+    scratch = kernel._recorder(targets.load(target), "", max_instructions=1 << 20)
+    _, _, arrays = bind_arguments(kernel._function, inputs, {}, scratch)
     return [to_numpy(array).reshape(-1).copy() for array in arrays]
 
 
@@ -99,7 +99,7 @@ class _EagerRecorder(Recorder):
 
     def _new_argument(self, site: Site) -> Tensor:
         tensor = super()._new_argument(site)
-        self._machine.place_tensor(tensor.storage.id, next(self._given))
+        self._machine.place_tensor(tensor._storage.id, next(self._given))
         return tensor
 
     # -- following the recording -----------------------------------------------------------------
@@ -154,17 +154,17 @@ class _EagerRecorder(Recorder):
 
     def read_values(self, tensor: View) -> Array | None:
         """A copy of a tensor's elements; None if its place depends on data or a loop is still open."""
-        if tensor.lookup is not None or self.open_loops:
+        if tensor._lookup is not None or self.open_loops:
             return None
         self.execute_recorded()
-        dtype = NUMPY[tensor.storage.dtype]
+        dtype = NUMPY[tensor._storage.dtype]
         constant = self.pending_constant(tensor)
         if constant is not None:
             return np.full(tensor.shape, constant, dtype)
-        array = self._machine.tensor_array(tensor.storage.id)
-        strides = tuple(step * dtype.itemsize for step in tensor.strides)
-        return np.ndarray(tensor.shape, dtype, array, tensor.offset * dtype.itemsize, strides).copy()
+        array = self._machine.tensor_array(tensor._storage.id)
+        strides = tuple(step * dtype.itemsize for step, _ in tensor._dims)
+        return np.ndarray(tensor.shape, dtype, array, tensor._offset * dtype.itemsize, strides).copy()
 
     def output_array(self, tensor: Tensor) -> Array:
         """Return an output as an array."""
-        return self._machine.tensor_array(tensor.storage.id).reshape(tensor.shape)
+        return self._machine.tensor_array(tensor._storage.id).reshape(tensor.shape)

@@ -72,11 +72,11 @@ def _refuse_idle(operator: Operator, given: Mapping[str, Any]) -> None:
 def _lane_rows(operator: Operator, state: Tensor, given: Mapping[str, Any]) -> Tensor:
     """The rows for the lanes that the instruction reads, or writes if it reads nothing."""
     tiles = {name: given.get(name) for name in (argument.name for argument in operator.signature)}
-    chip = {name: tile for name, tile in tiles.items() if isinstance(tile, Tensor) and tile.storage.on_chip}
+    chip = {name: tile for name, tile in tiles.items() if isinstance(tile, Tensor) and tile._storage.on_chip}
     read = [tile for name, tile in chip.items() if name not in operator.outputs]
     tile = next(iter([*read, *chip.values()]), None)
     if tile is None:
         fail("argument_type", f"nisa.{operator.name} has no operand on chip")
-    width = state.storage.row
-    start = tile.offset // tile.storage.row * width
-    return Tensor(state.storage, start, ((width, tile.shape[0]), (1, width)))
+    width = state._storage.row
+    start = tile._offset // tile._storage.row * width
+    return Tensor(state._storage, start, ((width, tile.shape[0]), (1, width)))

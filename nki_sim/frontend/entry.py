@@ -15,17 +15,18 @@ from typing import Any
 
 from nki_sim import targets
 from nki_sim.errors import KernelError
-from nki_sim.frontend.annotations import compile_with_checks
 from nki_sim.frontend.api import Kernel
 from nki_sim.frontend.bind import bind_arguments, collect_outputs
 from nki_sim.frontend.context import recording, targeting
 from nki_sim.frontend.faults import KernelOrigin, map_kernel_errors
+from nki_sim.frontend.instrumentation import compile_with_checks
 from nki_sim.frontend.kernel_state import describe_state
 from nki_sim.frontend.modules import MODULES, create_module, install_modules, register_module
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
 from nki_sim.garbage_collection import rare_garbage_collection
 from nki_sim.program import wire
+from nki_sim.refusals import noting_refusals
 
 __all__ = ["MODULES", "TracedKernel", "trace_bytes", "trace_function"]
 
@@ -62,7 +63,8 @@ def trace_bytes(
     """Run the kernel of `source` on shapes and return bytes for `Program.from_bytes`.
 
     With `repeat` the kernel is called again, and once in its file loaded anew: the program must be the same
-    each time, or the one that is looked at is not the one that runs later.
+    each time, or the one that is looked at is not the one that runs later. What the simulator refused ends
+    the kernel then even if it caught the error, because a device may not refuse the same.
 
     Raises:
         KernelError: the kernel does not parse, breaks a rule or raises, or builds different programs.
@@ -80,11 +82,15 @@ def trace_bytes(
             kernel = _execute_module(tree, module, entry)
             kernel = kernel if lnc is None else kernel[lnc]
             while True:
-                recorder = kernel.recorder(chosen, filename, max_instructions=max_instructions, names=names)
+                recorder = kernel._recorder(chosen, filename, max_instructions=max_instructions, names=names)
                 recorder.analyse_source(tree)
-                yield _trace_programs(kernel, args, kwargs or {}, recorder, place).program, module
+                traced = _trace_programs(kernel, args, kwargs or {}, recorder, place)
+                if repeat:
+                    refusals.raise_first()
+                yield traced.program, module
 
-    with _install_namespaces(source), targeting(chosen), map_kernel_errors(place):
+    refusals = noting_refusals(filename)
+    with _install_namespaces(source), targeting(chosen), map_kernel_errors(place), refusals:
         if not repeat:
             return next(trace_calls())[0]
         return _trace_repeatedly(trace_calls)
@@ -159,11 +165,11 @@ def trace_function(
         TargetError: unknown target.
     """
     chosen = targets.load(target)
-    filename = kernel.code.co_filename if kernel.code else ""
+    filename = kernel._code.co_filename if kernel._code else ""
     place = KernelOrigin(filename, attended=True)
     with targeting(chosen), map_kernel_errors(place):
         tree = _parse_file(filename)
-        recorder = kernel.recorder(
+        recorder = kernel._recorder(
             chosen, filename, max_instructions=max_instructions, names=_assigned_names(tree)
         )
         recorder.analyse_source(tree)
@@ -180,24 +186,24 @@ def _trace_programs(
     views: bool = False,
 ) -> TracedKernel:
     """Trace every program of the launch; the first one's results are the outputs."""
-    views = views or kernel.dialect == "neuronxcc"
-    recorder.config = kernel.config
-    place.line = kernel.code.co_firstlineno if kernel.code else 0
+    views = views or kernel._dialect == "neuronxcc"
+    recorder.config = kernel._config
+    place.line = kernel._code.co_firstlineno if kernel._code else 0
     recorder.kernel_line = place.line
-    recorder.grid = kernel.grid
-    recorder.auto_alloc = getattr(kernel.function, "auto_alloc", False)
+    recorder.grid = kernel._grid
+    recorder.auto_alloc = getattr(kernel._function, "auto_alloc", False)
     results: list[Any] = []
     arrays: list[Any] = []
     with recording(recorder), rare_garbage_collection():
-        for where, core in kernel.programs():
+        for where, core in kernel._programs():
             recorder.begin_program(where, core)
-            bound, named, arrays = bind_arguments(kernel.function, args, kwargs, recorder)
-            results.append(kernel.function(*bound, **named))
+            bound, named, arrays = bind_arguments(kernel._function, args, kwargs, recorder)
+            results.append(kernel._function(*bound, **named))
         result = results[0]
         found = [] if result is None and views else collect_outputs(result, recorder, views=views)
-        numbers = [tensor.storage.id for tensor in found]
-        kernel.check_results(
-            inspect.signature(kernel.function).bind(*bound, **named).arguments, numbers, recorder
+        numbers = [tensor._storage.id for tensor in found]
+        kernel._check_results(
+            inspect.signature(kernel._function).bind(*bound, **named).arguments, numbers, recorder
         )
         if views:
             numbers += [number for number in recorder.inputs_written() if number not in numbers]

@@ -23,7 +23,7 @@ from nki_sim.errors import (
     TargetError,
     escape_surrogates,
 )
-from nki_sim.frontend.namespace import AbsentNameError
+from nki_sim.refusals import AbsentNameError
 
 _KINDS: dict[type, type[KernelError]] = {kind: kind for kind in (KernelError, RuleError, LimitError)}
 _MINE = frozenset({InputError, IRError, TargetError})
@@ -172,5 +172,5 @@ def _kernel_traceback(error: KernelError, code: CodeType) -> TracebackType | Non
 def _source_frame(code: CodeType, line: int) -> FrameType:
     """Make a frame that shows a line of the kernel's file."""
     source = compile("frame()", code.co_filename, "eval").replace(co_name=code.co_name, co_firstlineno=line)
-    frame: FrameType = eval(source, {"frame": lambda: sys._getframe(1)})  # noqa: S307, SLF001  text of our own
+    frame: FrameType = eval(source, {"frame": lambda: sys._getframe(1)})  # noqa: S307  text of our own
     return frame

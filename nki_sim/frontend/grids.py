@@ -18,6 +18,7 @@ from math import prod
 from typing import Any, Self
 
 from nki_sim.frontend.declare import ndarray
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.storage import MemoryRegion, fail
 from nki_sim.frontend.tensor import Tensor
 
@@ -92,13 +93,13 @@ class _SideBySide:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class NkiGrid:
+class NkiGrid(KernelValue):
     """A region of a tensor as cells: tiles, or blocks of tiles."""
 
     _store: _Elements | _SideBySide
     _extents: tuple[_Extent, ...]
 
-    def __repr__(self) -> str:
+    def _describe(self) -> str:
         return f"<{type(self).__name__} {self.shape} of tiles {self.tile_shape} in {self.buffer}>"
 
     @property
@@ -232,7 +233,7 @@ def _make_grid(source: Any, tile_shape: Any, block_shape: Any, *, kind: type[Any
         if wanted == source.tile_shape:
             per_block = _check_shape("block_shape", blocks_of, len(wanted))
             steps = iter([tile * block for tile, block in zip(wanted, per_block, strict=True)])
-            return source._regroup(kind, steps)  # noqa: SLF001 - of this module
+            return source._regroup(kind, steps)
         source = source.data
     if not isinstance(source, Tensor):
         fail("argument_type", f"a grid is made of a tensor or another grid, this is {type(source).__name__}")

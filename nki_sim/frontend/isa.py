@@ -19,6 +19,7 @@ from nki_sim.frontend.argument_values import (
     reduce_cmd,
 )
 from nki_sim.frontend.context import current_recorder, current_target
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.mx import prepare_product, prepare_quantisation
 from nki_sim.frontend.namespace import Namespace
 from nki_sim.frontend.psum import begin_accumulation, infer_accumulate
@@ -38,10 +39,11 @@ from nki_sim.functions import LANGUAGE_ALONE
 from nki_sim.operators import OPERATORS, Operator
 
 __all__ = [
-    "NkiInstruction", "NkiScalar", "VirtualRegister", "core_barrier", "dge_mode", "dma_engine", "engine",
-    "get_nc_sub_version", "get_nc_version", "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd",
-    "register_alloc", "register_load", "register_move", "register_store", "scalar_load", "scalar_store",
-    "sendrecv",
+    "NkiInstruction", "NkiScalar", "NkiValidationError", "VirtualRegister", "core_barrier", "dge_mode",
+    "dma_engine", "engine", "get_nc_sub_version", "get_nc_version", "gpsimd_engine", "matmul_perf_mode",
+    "nc_version", "oob_mode", "reduce_cmd", "register_alloc", "register_load", "register_move",
+    "register_store", "scalar_engine", "scalar_load", "scalar_store", "sendrecv", "tensor_engine",
+    "unknown_engine", "vector_engine",
 ]  # fmt: skip
 
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
@@ -73,10 +75,10 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 def _prepare_memset(given: dict[str, Any]) -> None:
     """A constant must be of its tile's kind: a float does not become an integer, even if it is whole."""
     dst, value = given.get("dst"), given.get("value")
-    kind = DTYPES[dst.storage.dtype].kind if isinstance(dst, Tensor) else "float"
+    kind = DTYPES[dst._storage.dtype].kind if isinstance(dst, Tensor) else "float"
     if isinstance(dst, Tensor) and isinstance(value, float) and kind in {"int", "uint"}:
         fail(
-            "memset_value", f"nisa.memset: value={value!r} is a float, {dst.name} is {dst.storage.dtype}",
+            "memset_value", f"nisa.memset: value={value!r} is a float, {dst.name} is {dst._storage.dtype}",
             "give an integer, or declare the tile with a float type",
         )  # fmt: skip
     begin_accumulation(dst)
@@ -85,7 +87,7 @@ def _prepare_memset(given: dict[str, Any]) -> None:
 def _refuse_language_operators(given: dict[str, Any]) -> None:
     """Refuse division operators, which the language has but no engine does."""
     for name in ("op", "op0", "op1"):
-        function = getattr(given.get(name), "name", None)
+        function = getattr(given.get(name), "_name", None)
         if function in LANGUAGE_ALONE:
             fail(
                 "op", f"{name}=nl.{function} is no operator of the hardware",
@@ -110,7 +112,7 @@ class NkiValidationError(Exception):
     """The vendor's error of this name; here broken rules raise `nki_sim.errors.KernelError`."""
 
 
-class NkiInstruction:
+class NkiInstruction(KernelValue):
     """The result of an instruction. Edges between instructions are hints: program order is kept anyway."""
 
     __slots__ = ()
@@ -228,10 +230,11 @@ def get_nc_sub_version() -> int:
 
 
 globals().update(_INSTRUCTIONS)
+__all__ += list(_INSTRUCTIONS)
 
 _namespace = Namespace(
     "nisa",
-    (*_INSTRUCTIONS, *__all__),
+    __all__,
     {},
     right_forms=right_forms.INSTRUCTIONS,
 )

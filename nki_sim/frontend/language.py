@@ -38,6 +38,7 @@ from nki_sim.frontend.loops import (
 )
 from nki_sim.frontend.lowering import FUNCTIONS as COMPUTE
 from nki_sim.frontend.namespace import Namespace
+from nki_sim.frontend.nki_tensor import NkiTensor
 from nki_sim.frontend.program_ids import num_programs, program_id, program_ndim
 from nki_sim.frontend.registers import NkiScalar, VirtualRegister
 from nki_sim.frontend.storage import MemoryRegion, fail
@@ -49,15 +50,17 @@ from nki_sim.functions import ALIASES, FUNCTIONS
 __all__ = [
     "DType", "MemoryRegion", "NKIObject", "NkiBlockGrid", "NkiGrid", "NkiTensor", "NkiTileGrid",
     "affine_range", "alloc_blocks", "alloc_tiles", "blocks", "broadcast_to", "device_print", "ds",
-    "empty_like", "expand_dims", "fori_loop", "full", "is_hbm", "is_on_chip", "is_psum",
-    "is_sbuf", "ndarray", "no_reorder", "num_programs", "ones", "program_id", "program_ndim",
-    "sequential_range", "shared_constant", "shared_identity_matrix", "static_range", "tile_size", "tiles",
+    "empty_like", "expand_dims", "fori_loop", "full", "hbm", "is_hbm", "is_on_chip", "is_psum",
+    "is_sbuf", "ndarray", "no_reorder", "num_programs", "ones", "private_hbm", "program_id", "program_ndim",
+    "psum", "sbuf",
+    "sequential_range", "shared_constant", "shared_hbm", "shared_identity_matrix", "static_range", "tensor",
+    "tile_size", "tiles",
     "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip
 
 sbuf, psum, hbm = MemoryRegion.sbuf, MemoryRegion.psum, MemoryRegion.hbm
 private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
-NkiTensor = tensor = Tensor
+tensor = NkiTensor
 
 
 def ds(start: Any, size: int) -> Any:
@@ -77,7 +80,7 @@ def broadcast_to(x: Tensor, shape: Sequence[int], dtype: Any = None) -> Tensor:
 
 def expand_dims(x: Tensor, axis: int) -> Tensor:
     """Return a view with a new dimension of size 1."""
-    return x.expand_dim(axis)
+    return x._expand_dim(axis)
 
 
 def device_print(print_prefix: str, tensor: Tensor) -> None:
@@ -121,13 +124,14 @@ _FUNCTIONS = {
 }
 globals().update(_FUNCTIONS)
 globals().update(DTYPES)
+__all__ += list({**_FUNCTIONS, **DTYPES})
 
 FRONT_END = "NKI_COMPILER_FRONTEND"
 """The environment variable that keeps the front end of releases before 0.7, where it is `custom`."""
 
 _namespace = Namespace(
     "nl",
-    (*_FUNCTIONS, *DTYPES, *MemoryRegion, *__all__),
+    __all__,
     {"dynamic_range": f"NKI 0.7 removed it: use nl.fori_loop, or set {FRONT_END}=custom while you migrate"},
     right_forms=right_forms.LANGUAGE,
 )

@@ -85,13 +85,13 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], Virt
 
 def _condition_register(what: str, value: Any) -> Tensor:
     if isinstance(value, NkiScalar):
-        return value.to_register()
+        return value._to_register()
     if not isinstance(value, VirtualRegister):
         fail(
             "loop_condition", f"nl.while_loop: {what} is {type(value).__name__}, not a register",
             "load the condition with nisa.register_load and return the register",
         )  # fmt: skip
-    return value.tensor
+    return value._tensor
 
 
 def _mark_loop(name: str, condition: Tensor) -> None:
@@ -111,10 +111,10 @@ def _check_step(what: str, step: Any) -> None:
 
 
 def _loop_bound(value: Any) -> int | Tensor:
-    if isinstance(value, NkiScalar) and value.dtype_name != "int32":
-        fail("scalar_width", f"a loop is bounded by a scalar of {value.dtype_name}", "bounds have 32 bits")
+    if isinstance(value, NkiScalar) and value._dtype_name != "int32":
+        fail("scalar_width", f"a loop is bounded by a scalar of {value._dtype_name}", "bounds have 32 bits")
     if isinstance(value, NkiScalar | VirtualRegister):
-        return value.as_operand()
+        return value._as_operand()
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         fail(
             "loop_bound", f"a loop is bounded by {type(value).__name__}", "an integer, a register or a scalar"

@@ -1,4 +1,7 @@
-"""The modules that kernels import: `nki` and its submodules, installed while a kernel file runs."""
+"""The modules that kernels import: `nki` and its submodules, installed while a kernel file runs.
+
+Each holds the names that its source lists in `__all__`, and nothing that the source imports for itself.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +42,13 @@ _DIRECTIVES = (
 )  # fmt: skip
 
 
-class _RefusedModule(ModuleType):
-    """A module that imports and whose functions are refused by name."""
+class RefusedModule(ModuleType):
+    """A module that imports and whose `refused` functions are refused by name."""
 
     def __init__(self, name: str, reason: str, functions: Collection[str]) -> None:
         super().__init__(name, reason)
         self._namespace = Namespace(name, functions, {})
+        self._refused = frozenset(functions)
         self.__dict__.update({function: self._refusing_function(function) for function in functions})
 
     def _refusing_function(self, name: str) -> Callable[..., NoReturn]:
@@ -55,6 +59,16 @@ class _RefusedModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return self._namespace.refuse_name(name)
+
+
+def list_offered(module: ModuleType) -> list[str]:
+    """Return the names that kernels can use of a module; other modules in it have names of their own."""
+    refused = vars(module).get("_refused", frozenset())
+    return sorted(
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType) and name not in refused
+    )
 
 
 class _DataTypeModule(ModuleType):
@@ -69,6 +83,16 @@ class _DataTypeModule(ModuleType):
 def _build_data_types() -> ModuleType:
     module = _DataTypeModule("nki.dtype", "The data types of `nki.language`.")
     module.__dict__.update(DTYPES)
+    return module
+
+
+def build_surface(name: str, source: ModuleType) -> ModuleType:
+    """Build the module that kernels import, with what its source lists in `__all__`."""
+    module = ModuleType(name, source.__doc__)
+    vars(module).update({item: getattr(source, item) for item in source.__all__})
+    refuse = vars(source).get("__getattr__")
+    if refuse is not None:
+        vars(module)["__getattr__"] = refuse
     return module
 
 
@@ -89,14 +113,14 @@ def _build_modules() -> dict[str, ModuleType]:
     collectives = "collectives move data between devices; there is one device here"
     compiler = "its options change how a compiler works, not what a kernel computes; leave them out"
     made: dict[str, ModuleType] = {
-        "nki": api,
-        "nki.language": language,
-        "nki.isa": isa,
+        "nki": build_surface("nki", api),
+        "nki.language": build_surface("nki.language", language),
+        "nki.isa": build_surface("nki.isa", isa),
         "nki.isa.constants": build_constants("nki.isa.constants"),
         "nki.dtype": _build_data_types(),
-        "nki.typing": types,
-        "nki.collectives": _RefusedModule("nki.collectives", collectives, COLLECTIVES),
-        "nki.compiler": _RefusedModule("nki.compiler", compiler, _DIRECTIVES),
+        "nki.typing": build_surface("nki.typing", types),
+        "nki.collectives": RefusedModule("nki.collectives", collectives, COLLECTIVES),
+        "nki.compiler": RefusedModule("nki.compiler", compiler, _DIRECTIVES),
         "nki.simulator": _build_simulator(),
     }
     vars(made["nki.compiler"]).update(

@@ -43,9 +43,9 @@ def _split_scales(given: dict[str, Any], data_role: str, role: str) -> None:
 
 def _check_quadrant(data: Tensor, scale: Tensor, role: str) -> None:
     """Check that a tile of scales over several quadrants has them where their groups are."""
-    if scale.storage.site.shape[0] <= QUADRANT:
+    if scale._storage.site.shape[0] <= QUADRANT:
         return  # the compiler can place it in the quadrant of the data
-    theirs, mine = (view.start_position[0] // QUADRANT for view in (data, scale))
+    theirs, mine = (view._start_position[0] // QUADRANT for view in (data, scale))
     if theirs != mine:
         fail(
             "mx_scale_quadrant", f"{role} ({scale.name}) begins in quadrant {mine}, {data.name} in {theirs}",

@@ -10,16 +10,9 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from nki_sim.errors import KernelError
+from nki_sim.refusals import AbsentNameError, note_refusal
 
 TRN3 = "it needs NeuronCore-v4 (trn3)"
-
-
-class AbsentNameError(AttributeError):
-    """A namespace lacks the requested name; inside a kernel this becomes the error `refusal`."""
-
-    def __init__(self, refusal: KernelError) -> None:
-        super().__init__(str(refusal))
-        self.refusal = refusal
 
 
 class Namespace:
@@ -51,13 +44,12 @@ class Namespace:
         if name.startswith("__"):
             raise AttributeError(name)
         if name in self._documented:
-            reason = self._documented[name]
-            raise AbsentNameError(
-                KernelError("unsupported", f"not supported: {self._name}.{name}", hint=reason)
-            )
-        raise AbsentNameError(
-            KernelError("unknown_name", f"{self._name}.{name} is unknown", hint=self._hint(name))
-        )
+            found = ("unsupported", f"not supported: {self._name}.{name}", self._documented[name])
+        else:
+            found = ("unknown_name", f"{self._name}.{name} is unknown", self._hint(name))
+        note_refusal(*found)
+        code, message, hint = found
+        raise AbsentNameError(KernelError(code, message, hint=hint))
 
     def _hint(self, name: str) -> str:
         form = self._right_forms.get(name)

@@ -121,20 +121,20 @@ def build_operands(operator: Operator, argument: Argument, view: Tensor) -> list
             f"nisa.{operator.name}: {argument.name} ({view.name}) is in {view.buffer}, it must be in "
             f"{' or '.join(sorted(argument.buffers))}", _memory_hint(view.buffer),
         )  # fmt: skip
-    if view.lookup is None:
+    if view._lookup is None:
         return [_build_operand(argument.name, view)]
-    source = view.lookup.source
+    source = view._lookup.source
     return [
-        _build_operand(argument.name, view, view.lookup.step),
+        _build_operand(argument.name, view, view._lookup.step),
         _build_operand(index_role(argument.name), source),
     ]
 
 
 def _build_operand(role: str, view: View, index_step: int = 0) -> Operand:
-    storage = view.storage
-    start, column = view.start_position
+    storage = view._storage
+    start, column = view._start_position
     buffer = storage.site.buffer
-    return Operand(role, view.dims, storage.dtype, buffer, storage.row, start, column, index_step)
+    return Operand(role, view._dims, storage.dtype, buffer, storage.row, start, column, index_step)
 
 
 def _memory_hint(buffer: str) -> str:

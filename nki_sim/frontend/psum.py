@@ -22,12 +22,12 @@ def infer_accumulate(given: dict[str, Any]) -> None:
     The first write to an element overwrites, later ones accumulate; an access with both kinds is refused.
     """
     dst = given.get("dst")
-    if not isinstance(dst, Tensor) or not dst.storage.banked:
+    if not isinstance(dst, Tensor) or not dst._storage.banked:
         return
-    storage = dst.storage
+    storage = dst._storage
     if not storage.started:
         _check_tile(dst)
-    region = _element_bits(make_ascending(dst.dims)) << dst.offset - reach_below(dst.dims)
+    region = _element_bits(make_ascending(dst._dims)) << dst._offset - reach_below(dst._dims)
     covered = storage.started & region
     if given.get("accumulate") is None:
         if covered not in {0, region}:
@@ -41,21 +41,21 @@ def infer_accumulate(given: dict[str, Any]) -> None:
 
 def begin_accumulation(dst: Any) -> None:
     """Let the next product overwrite what a memset fills in PSUM, as if no product had been there."""
-    if isinstance(dst, Tensor) and dst.storage.banked and dst.storage.started:
-        region = _element_bits(make_ascending(dst.dims)) << dst.offset - reach_below(dst.dims)
-        dst.storage.started &= ~region
+    if isinstance(dst, Tensor) and dst._storage.banked and dst._storage.started:
+        region = _element_bits(make_ascending(dst._dims)) << dst._offset - reach_below(dst._dims)
+        dst._storage.started &= ~region
 
 
 def _check_tile(dst: Tensor) -> None:
     """Check that the tile fits into PSUM and that products have the type it was declared in."""
-    if dst.storage.root is not dst.storage:
+    if dst._storage.root is not dst._storage:
         fail(
-            "reinterpret", f"nisa.nc_matmul writes {dst.name} as {dst.storage.dtype}, it was declared "
-            f"{dst.storage.site.dtype}", "declare the tile in the type that products are written in",
+            "reinterpret", f"nisa.nc_matmul writes {dst.name} as {dst._storage.dtype}, it was declared "
+            f"{dst._storage.site.dtype}", "declare the tile in the type that products are written in",
         )  # fmt: skip
     target = current_recorder().target
     limit = target.psum_banks * target.psum_bank_bytes
-    nbytes = dst.storage.site.partition_bytes
+    nbytes = dst._storage.site.partition_bytes
     if nbytes > limit:
         fail(
             "psum_capacity", f"{dst.name} takes {nbytes} bytes per partition, PSUM has {limit}",

@@ -22,6 +22,7 @@ from nki_sim.frontend.compile_options import KernelConfig
 from nki_sim.frontend.context import current_recorder, recording
 from nki_sim.frontend.engine_state import EngineStates
 from nki_sim.frontend.iterations import IterationTracker
+from nki_sim.frontend.nki_tensor import NkiTensor
 from nki_sim.frontend.operands import (
     PLAIN,
     as_signature_key,
@@ -163,7 +164,7 @@ class Recorder(IterationTracker):
 
     def _new_argument(self, site: Site) -> Tensor:
         tensor = self._new_tensor(site)
-        self.inputs.append(tensor.storage.id)
+        self.inputs.append(tensor._storage.id)
         return tensor
 
     def declare_constant(self, name: str, shape: Sequence[int], dtype: Any, data: bytes) -> Tensor:
@@ -174,7 +175,7 @@ class Recorder(IterationTracker):
         if len(data) != site.size * DTYPES[site.dtype].itemsize:
             fail("shape", f"{len(data)} bytes for {name} of shape {site.shape} in {site.dtype}")
         tensor = self.allocate(site)
-        self._constants[tensor.storage.id] = data
+        self._constants[tensor._storage.id] = data
         return tensor
 
     def allocate(self, site: Site) -> Tensor:
@@ -186,7 +187,7 @@ class Recorder(IterationTracker):
         return self._new_declared_tensor(self.declaration_of(site))
 
     def _new_declared_tensor(self, declaration: Declaration) -> Tensor:
-        return Tensor(self.allocate_storage(declaration), 0, declaration.dims)
+        return NkiTensor(self.allocate_storage(declaration), 0, declaration.dims)
 
     def allocate_storage(self, declaration: Declaration) -> Storage:
         """Make one more tensor of a declaration."""
@@ -205,7 +206,7 @@ class Recorder(IterationTracker):
     def _declare_state(self, site: Site, data: bytes | None) -> Tensor:
         state = self.allocate(site)
         if data is not None:
-            self._constants[state.storage.id] = data
+            self._constants[state._storage.id] = data
         return state
 
     def analyse_source(self, tree: ast.Module) -> None:
@@ -278,18 +279,24 @@ class Recorder(IterationTracker):
             if value is None:
                 key.append(None)
             elif isinstance(value, Tensor):
-                storage, offset = value.storage, value.offset
+                storage, offset = value._storage, value._offset
                 start = offset // storage.row if storage.on_chip else 0
-                key += (storage.kind, value.dims, start, offset % storage.row if storage.banked else 0)
+                key += (storage.kind, value._dims, start, offset % storage.row if storage.banked else 0)
                 tensors.append(storage.id)
                 offsets.append(offset)
-                if value.lookup is not None:
-                    source = value.lookup.source
+                if value._lookup is not None:
+                    source = value._lookup.source
                     key.append(
-                        (Lookup, value.lookup.step, source.storage.kind, source.dims, source.start_position)
+                        (
+                            Lookup,
+                            value._lookup.step,
+                            source._storage.kind,
+                            source._dims,
+                            source._start_position,
+                        )
                     )
-                    tensors.append(source.storage.id)
-                    offsets.append(source.offset)
+                    tensors.append(source._storage.id)
+                    offsets.append(source._offset)
             elif type(value) in PLAIN:
                 key += (type(value), value)
             else:
@@ -364,7 +371,7 @@ class Recorder(IterationTracker):
     def current_line(self) -> int:
         """The line of the kernel's file that is being executed, or 0."""
         # The only cheap way to find the caller's line.
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
             if code.co_filename == self.filename:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
@@ -17,26 +18,26 @@ from nki_sim.operators import OPERATORS
 _BITS = {"int32": 32, "int64": 64}
 
 
-class VirtualRegister:
+class VirtualRegister(KernelValue):
     """A 32-bit register; `frozen` if a loop owns it. Its value is unknown while tracing."""
 
-    __slots__ = ("frozen", "tensor")
+    __slots__ = ("_frozen", "_tensor")
 
     def __init__(self, tensor: Tensor, *, frozen: bool = False) -> None:
-        self.tensor = tensor
-        self.frozen = frozen
+        self._tensor = tensor
+        self._frozen = frozen
 
-    def as_operand(self) -> Tensor:
+    def _as_operand(self) -> Tensor:
         """The register as an operand of instructions and as an index."""
-        return self.tensor
+        return self._tensor
 
-    def __repr__(self) -> str:
-        return f"<register {self.tensor.name}>"
+    def _describe(self) -> str:
+        return f"<register {self._tensor.name}>"
 
     def _refuse_value(self, *_: object) -> NoReturn:
         fail(
             "dynamic_control_flow_not_supported",
-            f"the value of register {self.tensor.name} is not known while tracing",
+            f"the value of register {self._tensor.name} is not known while tracing",
             "loop with nl.fori_loop or nl.while_loop; compute with nisa.scalar_load and scalars",
         )  # fmt: skip
 
@@ -45,35 +46,39 @@ class VirtualRegister:
     __lt__ = __le__ = __gt__ = __ge__ = __mod__ = __floordiv__ = _refuse_value
 
 
-class NkiScalar:
+class NkiScalar(KernelValue):
     """An integer of 32 or 64 bits for arithmetic with +, - and *; it wraps at its width.
 
-    `value` is a number if it is known, else the register that holds it.
+    `_value` is a number if it is known, else the register that holds it.
     """
 
-    __slots__ = ("dtype_name", "value")
+    __slots__ = ("_dtype_name", "_value")
 
     def __init__(self, value: int | Tensor, dtype_name: str = "int32") -> None:
-        self.value = value
-        self.dtype_name = dtype_name
+        self._value = value
+        self._dtype_name = dtype_name
 
     @property
     def dtype(self) -> Any:
         """`nl.int32` or `nl.int64`."""
         from nki_sim.dtypes import DTYPES
 
-        return DTYPES[self.dtype_name]
+        return DTYPES[self._dtype_name]
 
-    def as_operand(self) -> int | Tensor:
+    def _as_operand(self) -> int | Tensor:
         """The scalar as an index: a number if it is known."""
-        return self.value
+        return self._value
 
-    def to_register(self) -> Tensor:
+    def _to_register(self) -> Tensor:
         """Return a register that holds the scalar."""
-        return self.value if isinstance(self.value, Tensor) else copy_to_register(self.value, self.dtype_name)
+        return (
+            self._value
+            if isinstance(self._value, Tensor)
+            else copy_to_register(self._value, self._dtype_name)
+        )
 
-    def __repr__(self) -> str:
-        return f"<scalar {self.value!r}>"
+    def _describe(self) -> str:
+        return f"<scalar {self._value!r}>"
 
     def _refuse_value(self, *_: object) -> NoReturn:
         fail(
@@ -132,17 +137,17 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
 
 def _compute_scalar(op: str, left: NkiScalar, right: Any) -> NkiScalar:
     """`left op right` at the width of `left`: folded if both are known, else an instruction."""
-    name = left.dtype_name
-    other = right.value if isinstance(right, NkiScalar) else right
+    name = left._dtype_name
+    other = right._value if isinstance(right, NkiScalar) else right
     if isinstance(other, bool) or not isinstance(other, int | Tensor):
         fail(
             "argument_type", f"a scalar {op} {type(right).__name__}: the other must be an integer or a scalar"
         )
-    if isinstance(right, NkiScalar) and right.dtype_name != name:
-        fail("scalar_width", f"a scalar of {name} {op} one of {right.dtype_name}", "load both in one type")
-    if isinstance(left.value, int) and isinstance(other, int):
-        return NkiScalar(_wrap_integer(_FOLD[op](left.value, other), _BITS[name]), name)
-    return NkiScalar(compute_register(op, left.value, other, name), name)
+    if isinstance(right, NkiScalar) and right._dtype_name != name:
+        fail("scalar_width", f"a scalar of {name} {op} one of {right._dtype_name}", "load both in one type")
+    if isinstance(left._value, int) and isinstance(other, int):
+        return NkiScalar(_wrap_integer(_FOLD[op](left._value, other), _BITS[name]), name)
+    return NkiScalar(compute_register(op, left._value, other, name), name)
 
 
 def _wrap_integer(value: int, bits: int) -> int:
@@ -182,16 +187,16 @@ def compute_register(op: str, left: int | Tensor, right: int | Tensor, dtype: st
 class _NamedFunction:
     """A function of the sequencers, by its name."""
 
-    __slots__ = ("name",)
+    __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self._name = name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _NamedFunction) and other.name == self.name
+        return isinstance(other, _NamedFunction) and other._name == self._name
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        return hash(self._name)
 
 
 # -- what kernels call ---------------------------------------------------------------------------
@@ -213,9 +218,9 @@ def register_alloc(x: Any = None) -> VirtualRegister:
 def register_move(dst: VirtualRegister, src: Any) -> None:
     """Put a constant or another register's value into a register."""
     if isinstance(src, NkiScalar):
-        set_register(_writable_register("register_move", dst), src.value)
+        set_register(_writable_register("register_move", dst), src._value)
     elif isinstance(src, VirtualRegister):
-        set_register(_writable_register("register_move", dst), src.tensor)
+        set_register(_writable_register("register_move", dst), src._tensor)
     else:
         set_register(_writable_register("register_move", dst), src)
 
@@ -231,29 +236,29 @@ def register_store(dst: Tensor, src: Any) -> None:
     """Write a register to a tensor of one element, in SBUF or HBM."""
     if not isinstance(src, VirtualRegister | NkiScalar):
         fail("argument_type", f"nisa.register_store: src is {type(src).__name__}, not a register")
-    source = src.to_register() if isinstance(src, NkiScalar) else src.tensor
+    source = src._to_register() if isinstance(src, NkiScalar) else src._tensor
     current_recorder().emit(OPERATORS["register_store"], {"dst": dst, "src": source})
 
 
 def _writable_register(what: str, register: Any) -> Tensor:
     if not isinstance(register, VirtualRegister):
         fail("argument_type", f"nisa.{what}: dst is {type(register).__name__}, not a register")
-    if register.frozen:
+    if register._frozen:
         fail(
             "frozen_register", f"nisa.{what} writes the variable of a loop",
             "copy it to a register of your own with nisa.register_move",
         )  # fmt: skip
-    return register.tensor
+    return register._tensor
 
 
 def scalar_load(src: Tensor) -> NkiScalar:
     """Read a 1x1 tensor of int32 or int64, in SBUF or HBM, as a scalar of that width."""
-    if not isinstance(src, Tensor) or src.storage.dtype not in _BITS:
-        found = src.storage.dtype if isinstance(src, Tensor) else type(src).__name__
+    if not isinstance(src, Tensor) or src._storage.dtype not in _BITS:
+        found = src._storage.dtype if isinstance(src, Tensor) else type(src).__name__
         fail("scalar_width", f"nisa.scalar_load of {found}", "the tensor is nl.int32 or nl.int64")
-    register = new_register(src.storage.dtype)
+    register = new_register(src._storage.dtype)
     current_recorder().emit(OPERATORS["register_load"], {"dst": register, "src": src})
-    return NkiScalar(register, src.storage.dtype)
+    return NkiScalar(register, src._storage.dtype)
 
 
 def scalar_store(dst: Tensor, value: NkiScalar) -> None:
@@ -263,11 +268,11 @@ def scalar_store(dst: Tensor, value: NkiScalar) -> None:
             "argument_type", f"nisa.scalar_store: value is {type(value).__name__}, not a scalar",
             "write constants with nisa.memset",
         )  # fmt: skip
-    if not isinstance(dst, Tensor) or dst.storage.dtype != value.dtype_name:
-        found = dst.storage.dtype if isinstance(dst, Tensor) else type(dst).__name__
+    if not isinstance(dst, Tensor) or dst._storage.dtype != value._dtype_name:
+        found = dst._storage.dtype if isinstance(dst, Tensor) else type(dst).__name__
         fail(
             "scalar_width",
-            f"nisa.scalar_store of {value.dtype_name} to {found}",
+            f"nisa.scalar_store of {value._dtype_name} to {found}",
             "store at the scalar's width",
         )
-    current_recorder().emit(OPERATORS["register_store"], {"dst": dst, "src": value.to_register()})
+    current_recorder().emit(OPERATORS["register_store"], {"dst": dst, "src": value._to_register()})

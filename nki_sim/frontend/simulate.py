@@ -34,7 +34,7 @@ def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
         KernelError: the kernel breaks a rule or raises; the traceback ends at the line of its file.
         TargetError: the environment names an unknown target.
     """
-    with locate_errors(kernel.code):
+    with locate_errors(kernel._code):
         traced, program = trace_and_check(kernel, args, kwargs)
         arrays = [to_numpy(array) for array in traced.arrays]
         outputs = numerics.run(program, arrays, partial_outputs=True)
@@ -45,7 +45,7 @@ def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
             _write_back(array, found[number])
 
     def result(tensor: Tensor) -> Any:
-        array = found[tensor.storage.id].reshape(tensor.shape)
+        array = found[tensor._storage.id].reshape(tensor.shape)
         return to_torch(array) if torch else array
 
     return None if traced.result is None else map_tensors(traced.result, result)
@@ -61,8 +61,8 @@ def trace_and_check(
     """
     target = platform_target()
     filename, line = _code_place(kernel)
-    if kernel.dialect == "nki" and kernel.bracketed:
-        warnings.emit_warning(warnings.bracketed_launch(kernel.__name__, kernel.grid[0], line), filename)
+    if kernel._dialect == "nki" and kernel._bracketed:
+        warnings.emit_warning(warnings.bracketed_launch(kernel.__name__, kernel._grid[0], line), filename)
     traced = trace_function(configure_launch(kernel), args, kwargs, target=target)
     program = Program.from_bytes(traced.program)
     raise_violations(checks.check(program, targets.load(target), partial_outputs=True))
@@ -73,7 +73,7 @@ def trace_and_check(
 
 def _code_place(kernel: Kernel) -> tuple[str, int]:
     """The file and line of a kernel's Python."""
-    return (kernel.code.co_filename, kernel.code.co_firstlineno) if kernel.code else ("kernel.py", 0)
+    return (kernel._code.co_filename, kernel._code.co_firstlineno) if kernel._code else ("kernel.py", 0)
 
 
 def predict_latency_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
@@ -85,7 +85,7 @@ def predict_latency_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
     """
     from nki_sim.timing.forecast import forecast_program, unknown_latency_error
 
-    with locate_errors(kernel.code):
+    with locate_errors(kernel._code):
         _, program = trace_and_check(kernel, args, kwargs)
         unknown = unknown_latency_error(program)
         if unknown:

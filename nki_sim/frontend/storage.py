@@ -8,14 +8,16 @@ from typing import NoReturn
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import KernelError
 from nki_sim.forms import HBM_BUFFERS, Dims, Site
+from nki_sim.refusals import DocumentedNames, note_refusal
 
 
 def fail(code: str, message: str, hint: str = "") -> NoReturn:
     """Refuse what the kernel did; the recorder adds the line."""
+    note_refusal(code, message, hint)
     raise KernelError(code, message, hint=hint)
 
 
-class MemoryRegion(StrEnum):
+class MemoryRegion(DocumentedNames, StrEnum):
     """A memory in which tensors live; equal to its name."""
 
     sbuf = "sbuf"

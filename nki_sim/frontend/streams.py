@@ -95,7 +95,10 @@ class SharedTensors:
             self._made.append(make(site))
         self._at += 1
         found = self._made[self._at - 1] if self._at <= len(self._made) else None
-        if found is None or (found.storage.site.shape, found.storage.site.dtype) != (site.shape, site.dtype):
+        if found is None or (found._storage.site.shape, found._storage.site.dtype) != (
+            site.shape,
+            site.dtype,
+        ):
             fail(
                 "shared_hbm_mismatch",
                 f"{site.name} {site.shape} is not number {self._at} of the {self._what} of the first program",

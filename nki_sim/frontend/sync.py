@@ -33,9 +33,9 @@ def sendrecv(  # noqa: PLR0917  the documented order
             f"core {recorder.core} sends to {send_to_rank} and receives from {recv_from_rank}",
             f"two cores exchange: on core {recorder.core} both ranks are {other}",
         )  # fmt: skip
-    if any(not isinstance(tile, Tensor) or tile.lookup is not None for tile in (src, dst)):
+    if any(not isinstance(tile, Tensor) or tile._lookup is not None for tile in (src, dst)):
         fail("argument_type", "nisa.sendrecv moves tiles in SBUF, at addresses known while tracing")
-    if src.storage.id == dst.storage.id and _views_overlap(src, dst):
+    if src._storage.id == dst._storage.id and _views_overlap(src, dst):
         fail(
             "sendrecv_overlap",
             f"nisa.sendrecv sends and receives in one part of {src.name} at the same time",
@@ -73,8 +73,8 @@ def _views_overlap(one: Tensor, other: Tensor) -> bool:
 
 def _bounding_box(view: Tensor) -> tuple[int, int, int, int]:
     """First and one past the last partition, and element of each partition, that a view touches."""
-    row, column = divmod(view.offset, view.storage.row)
-    reach = [step * (count - 1) for step, count in view.dims[1:]]
+    row, column = divmod(view._offset, view._storage.row)
+    reach = [step * (count - 1) for step, count in view._dims[1:]]
     low, high = sum(step for step in reach if step < 0), sum(step for step in reach if step > 0)
     return row, row + view.shape[0], column + low, column + high + 1
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from nki_sim.frontend.context import current_target
+from nki_sim.frontend.kernel_values import KernelValue
 
 
-class TileSize:
+class TileSize(KernelValue):
     """Limits of the target being traced for, in elements unless the name says bytes."""
 
     # No document gives these two: a PSUM element is one word, SBUF is addressed by bytes [I].

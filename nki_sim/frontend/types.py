@@ -5,7 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.storage import fail
+
+__all__ = ["NKIObject", "mutable_tensor", "tensor"]
 
 _NO_DEFAULTS = (property, staticmethod, classmethod, list, dict, set)
 
@@ -47,20 +50,20 @@ class NKIObject:
         return list(found)
 
 
-class TensorType:
+class TensorType(KernelValue):
     """An annotation for a tensor, optionally with a shape: `nt.tensor[128, 512]`."""
 
     def __init__(self, name: str, shape: tuple[Any, ...] | None = None) -> None:
-        self.name = name
+        self._name = name
         self._shape = shape
 
     def __getitem__(self, shape: Any) -> TensorType:
-        return TensorType(self.name, shape if isinstance(shape, tuple) else (shape,))
+        return TensorType(self._name, shape if isinstance(shape, tuple) else (shape,))
 
-    def __repr__(self) -> str:
-        return f"nt.{self.name}{'' if self._shape is None else list(self._shape)}"
+    def _describe(self) -> str:
+        return f"nt.{self._name}{'' if self._shape is None else list(self._shape)}"
 
-    def check_shape(self, name: str, value: Any) -> None:
+    def _check_shape(self, name: str, value: Any) -> None:
         """Refuse a tensor of another shape; sizes that are not integers match any size."""
         shape = getattr(value, "shape", None)
         if self._shape is None or shape is None:

@@ -6,8 +6,7 @@ partitions and is never dropped. Views never move data; a request that would nee
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -16,6 +15,7 @@ from typing import Any, NoReturn, Self
 
 from nki_sim.dtypes import DTYPES, DType
 from nki_sim.forms import Dims
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major_dims
 
 
@@ -27,87 +27,69 @@ class Lookup:
     step: int
 
 
-class View:
+class View(KernelValue):
     """A storage seen through an access pattern; `lookup` is set if the address depends on data."""
 
-    __slots__ = ("dims", "lookup", "offset", "storage")
+    __slots__ = ("_dims", "_lookup", "_offset", "_storage")
 
     def __init__(self, storage: Storage, offset: int, dims: Dims) -> None:
-        self.storage = storage
-        self.offset = offset
-        self.dims = dims
-        self.lookup: Lookup | None = None
+        self._storage = storage
+        self._offset = offset
+        self._dims = dims
+        self._lookup: Lookup | None = None
 
     @property
-    def start_position(self) -> tuple[int, int]:
+    def _start_position(self) -> tuple[int, int]:
         """The first partition, and the first element's position in its row if banks matter."""
-        storage = self.storage
-        start = self.offset // storage.row if storage.on_chip else 0
-        return start, self.offset % storage.row if storage.banked else 0
+        storage = self._storage
+        start = self._offset // storage.row if storage.on_chip else 0
+        return start, self._offset % storage.row if storage.banked else 0
 
-    def with_lookup(self, lookup: Lookup | None) -> Self:
+    def _with_lookup(self, lookup: Lookup | None) -> Self:
         """Return this new view with an address that depends on data."""
-        self.lookup = lookup
+        self._lookup = lookup
         return self
 
-    def with_pattern(self, offset: int, dims: Dims) -> Self:
+    def _with_pattern(self, offset: int, dims: Dims) -> Self:
         """Return the same storage and lookup through another pattern."""
-        return type(self)(self.storage, offset, dims).with_lookup(self.lookup)
+        return type(self)(self._storage, offset, dims)._with_lookup(self._lookup)
 
     # -- what kernels ask ------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Elements along each dimension."""
-        return tuple([count for _, count in self.dims])
+        return tuple([count for _, count in self._dims])
 
     @property
-    def strides(self) -> tuple[int, ...]:
-        """Elements of the storage from one position to the next, along each dimension."""
-        return tuple([step for step, _ in self.dims])
-
-    @property
-    def size(self) -> int:
+    def _size(self) -> int:
         """Number of elements."""
-        return prod(count for _, count in self.dims)
+        return prod(count for _, count in self._dims)
 
     @property
     def dtype(self) -> DType:
-        return DTYPES[self.storage.dtype]
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.storage.itemsize
+        return DTYPES[self._storage.dtype]
 
     @property
     def buffer(self) -> MemoryRegion:
-        return self.storage.buffer
+        return self._storage.buffer
 
     @property
     def ndim(self) -> int:
-        return len(self.dims)
+        return len(self._dims)
 
     @property
     def name(self) -> str:
-        return self.storage.site.name
+        return self._storage.site.name
 
-    def is_contiguous(self) -> bool:
+    def _is_contiguous(self) -> bool:
         """Whether the view is dense and row-major; on chip, within each partition."""
         step = 1
-        for stride, count in reversed(self.dims[1:] if self.storage.on_chip else self.dims):
+        for stride, count in reversed(self._dims[1:] if self._storage.on_chip else self._dims):
             if count != 1 and stride != step:
                 return False
             step *= count
         return True
-
-    def is_indirect(self) -> bool:
-        """Whether the address depends on data."""
-        return self.lookup is not None
-
-    def get_pattern(self) -> list[list[int]]:
-        """The access pattern as [[step, count], ...]."""
-        return [list(pair) for pair in self.dims]
 
     # -- dimensions ------------------------------------------------------------------------------
 
@@ -124,145 +106,104 @@ class View:
             )
         return axis % count
 
-    def is_fixed(self, axis: int) -> bool:
+    def _is_fixed(self, axis: int) -> bool:
         """Whether a dimension cannot be changed: partitions, and the dimension of a vector of indices."""
-        return axis == 0 and (self.storage.on_chip or self.has_vector_index())
+        return axis == 0 and (self._storage.on_chip or self._has_vector_index())
 
-    def has_vector_index(self) -> bool:
+    def _has_vector_index(self) -> bool:
         """Whether each position of the first dimension has its own index."""
-        return self.lookup is not None and self.lookup.source.size == self.dims[0][1] and self.dims[0][0] == 0
+        return (
+            self._lookup is not None
+            and self._lookup.source._size == self._dims[0][1]
+            and self._dims[0][0] == 0
+        )
 
-    def replace_dims(self, first: int, last: int, *dims: tuple[int, int]) -> Self:
+    def _replace_dims(self, first: int, last: int, *dims: tuple[int, int]) -> Self:
         """Replace dimensions first..last (exclusive) by others."""
-        return self.with_pattern(self.offset, (*self.dims[:first], *dims, *self.dims[last:]))
+        return self._with_pattern(self._offset, (*self._dims[:first], *dims, *self._dims[last:]))
 
-    def permute(self, dims: Sequence[int]) -> Self:
+    def _permute(self, dims: Sequence[int]) -> Self:
         """Reorder dimensions; the partition dimension stays first."""
         axes = [self._normalise_axis(dim) for dim in dims]
-        if sorted(axes) != list(range(self.ndim)) or (self.is_fixed(0) and axes[0] != 0):
+        if sorted(axes) != list(range(self.ndim)) or (self._is_fixed(0) and axes[0] != 0):
             fail("permute", f"dimensions {tuple(dims)} of {self.name}", "keep the partition dimension first")
-        return self.with_pattern(self.offset, tuple(self.dims[axis] for axis in axes))
+        return self._with_pattern(self._offset, tuple(self._dims[axis] for axis in axes))
 
-    def broadcast(self, dim: int, size: int) -> Self:
+    def _broadcast(self, dim: int, size: int) -> Self:
         """Repeat a dimension of size 1 `size` times without moving data."""
         axis = self._normalise_axis(dim)
-        if self.dims[axis][1] != 1 or self.is_fixed(axis):
-            fail("broadcast", f"dimension {dim} of {self.name} has {self.dims[axis][1]} elements, not 1")
+        if self._dims[axis][1] != 1 or self._is_fixed(axis):
+            fail("broadcast", f"dimension {dim} of {self.name} has {self._dims[axis][1]} elements, not 1")
         if type(size) is not int or size < 1:
             fail("broadcast", f"dimension {dim} of {self.name} repeated {size!r} times")
-        return self.replace_dims(axis, axis + 1, (0, size))
+        return self._replace_dims(axis, axis + 1, (0, size))
 
-    def broadcast_to(self, shape: Sequence[int]) -> Self:
+    def _broadcast_to(self, shape: Sequence[int]) -> Self:
         """Repeat dimensions of size 1 to the wanted shape."""
         view = self
         if len(shape) != self.ndim:
             fail("broadcast", f"{self.name} of shape {self.shape} to {tuple(shape)}: ranks differ")
         for dim, size in enumerate(shape):
-            if view.dims[dim][1] != size:
-                view = view.broadcast(dim, size)
+            if view._dims[dim][1] != size:
+                view = view._broadcast(dim, size)
         return view
 
-    def expand_dim(self, dim: int) -> Self:
+    def _expand_dim(self, dim: int) -> Self:
         """Insert a dimension of size 1 before `dim`."""
         axis = self._normalise_axis(dim, rank=self.ndim + 1)
-        if self.is_fixed(axis):
+        if self._is_fixed(axis):
             fail("expand_dim", f"the partition dimension of {self.name} stays first")
-        return self.replace_dims(axis, axis, (1, 1))
+        return self._replace_dims(axis, axis, (1, 1))
 
-    def squeeze_dim(self, dim: int) -> Self:
-        """Remove a dimension of size 1."""
-        axis = self._normalise_axis(dim)
-        if self.dims[axis][1] != 1 or self.is_fixed(axis) or self.ndim == 1:
-            fail(
-                "squeeze_dim", f"dimension {dim} of {self.name} {self.shape} cannot go",
-                "a dimension of size 1 that is not the partitions can; index the others",
-            )  # fmt: skip
-        return self.replace_dims(axis, axis + 1)
-
-    def reshape_dim(self, dim: int, shape: Sequence[int]) -> Self:
+    def _split_dim(self, dim: int, shape: Sequence[int]) -> Self:
         """Split one dimension into several."""
         axis = self._normalise_axis(dim)
-        step, count = self.dims[axis]
+        step, count = self._dims[axis]
         sizes = _infer_shape(tuple(shape), count, self)
-        if self.is_fixed(axis) and sizes != (count,):
+        if self._is_fixed(axis) and sizes != (count,):
             fail("reshape", f"the partition dimension of {self.name} cannot be split")
-        return self.replace_dims(axis, axis + 1, *row_major_dims(sizes, step=step))
+        return self._replace_dims(axis, axis + 1, *row_major_dims(sizes, step=step))
 
-    def flatten_dims(self, start_dim: int, end_dim: int) -> Self:
+    def _flatten_dims(self, start_dim: int, end_dim: int) -> Self:
         """Merge dimensions start..end (inclusive), which must follow each other in memory."""
         first, last = self._normalise_axis(start_dim), self._normalise_axis(end_dim)
-        part = self.dims[first : last + 1]
+        part = self._dims[first : last + 1]
         if not part:
             fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are in no order")
-        if self.is_fixed(first) and last > 0:
+        if self._is_fixed(first) and last > 0:
             fail("reshape", f"the partition dimension of {self.name} cannot be joined with others")
         for (outer, _), (inner, count) in pairwise(part):
             if outer != inner * count:
                 fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are not contiguous")
         joined = (part[-1][0], prod(count for _, count in part))
-        return self.replace_dims(first, last + 1, joined)
+        return self._replace_dims(first, last + 1, joined)
 
     def reshape(self, *shape: Any) -> Self:
         """View the same elements in another shape if the layout allows it; partitions keep their number."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Iterable) else tuple(shape)
-        keep = 1 if self.is_fixed(0) else 0
-        sizes = _infer_shape(wanted[keep:], prod(count for _, count in self.dims[keep:]), self)
-        dims = _reshape_dims(self.dims[keep:], sizes)
+        keep = 1 if self._is_fixed(0) else 0
+        sizes = _infer_shape(wanted[keep:], prod(count for _, count in self._dims[keep:]), self)
+        dims = _reshape_dims(self._dims[keep:], sizes)
         if wanted[:keep] != self.shape[:keep] or dims is None:
             fail(
                 "reshape", f"{self.name} of shape {self.shape} cannot become {wanted}",
                 "reshape what is contiguous; the partition dimension keeps its size",
             )  # fmt: skip
-        return self.with_pattern(self.offset, (*self.dims[:keep], *dims))
-
-    def rearrange(
-        self,
-        src_pattern: Sequence[Any],
-        dst_pattern: Sequence[Any],
-        fixed_sizes: Mapping[str, int] | None = None,
-    ) -> Self:
-        """Split, reorder and merge dimensions by name: (('b', ('h', 'w')), ('b', 'w', 'h'), {'h': 4})."""
-        groups = [_group_names(item) for item in src_pattern]
-        if len(groups) != self.ndim:
-            fail("rearrange", f"{self.name} has {self.ndim} dimensions, the pattern {tuple(src_pattern)}")
-        view, order = self, [name for group in groups for name in group]
-        for axis in range(self.ndim - 1, -1, -1):
-            if len(groups[axis]) != 1:
-                sizes = tuple((fixed_sizes or {}).get(name, -1) for name in groups[axis])
-                view = view.reshape_dim(axis, sizes)
-        wanted = [_group_names(item) for item in dst_pattern]
-        flat = [name for group in wanted for name in group]
-        if sorted(flat) != sorted(order) or len(set(order)) != len(order):
-            fail(
-                "rearrange",
-                f"{tuple(dst_pattern)} does not name the dimensions of {tuple(src_pattern)} once each",
-            )
-        view = view.permute([order.index(name) for name in flat])
-        for axis, group in enumerate(wanted):
-            if not group:
-                view = view.expand_dim(axis)
-            elif len(group) > 1:
-                view = view.flatten_dims(axis, axis + len(group) - 1)
-        return view
+        return self._with_pattern(self._offset, (*self._dims[:keep], *dims))
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def slice_axis(self, axis: int, first: int, count: int, stride: int) -> Self:
+    def _slice_axis(self, axis: int, first: int, count: int, stride: int) -> Self:
         """Select `count` positions of a dimension from `first`, `stride` apart."""
-        step, _ = self.dims[axis]
-        if self.has_vector_index() and axis == 0:
-            self.refuse_indirect(axis)
-        dims = (*self.dims[:axis], (step * stride, count), *self.dims[axis + 1 :])
-        return self.with_pattern(self.offset + first * step, dims)
+        step, _ = self._dims[axis]
+        if self._has_vector_index() and axis == 0:
+            self._refuse_indirect(axis)
+        dims = (*self._dims[:axis], (step * stride, count), *self._dims[axis + 1 :])
+        return self._with_pattern(self._offset + first * step, dims)
 
-    def slice(self, dim: int, start: int, end: int, step: int = 1) -> Self:
-        """Select positions start..end of one dimension."""
-        axis = self._normalise_axis(dim)
-        return self.slice_axis(axis, *self.slice_bounds(slice(start, end, step), axis))
-
-    def slice_bounds(self, item: builtins.slice[Any, Any, Any], axis: int) -> tuple[int, int, int]:
+    def _slice_bounds(self, item: slice[Any, Any, Any], axis: int) -> tuple[int, int, int]:
         """First position, number of positions and stride of a slice; a slice out of bounds is an error."""
-        count = self.dims[axis][1]
+        count = self._dims[axis][1]
         if (
             type(item.start) is type(item.stop) is int
             and item.step is None
@@ -286,29 +227,21 @@ class View:
                 "slices step by 1 or more; free dimensions on chip go backwards with .ap: [-1, count]",
             )  # fmt: skip
         if not 0 <= first < stop <= count:
-            self.refuse_out_of_bounds(axis, f"{first}:{stop}" + ("" if stride == 1 else f":{stride}"))
+            self._refuse_out_of_bounds(axis, f"{first}:{stop}" + ("" if stride == 1 else f":{stride}"))
         return first, -(-(stop - first) // stride), stride
 
-    def refuse_out_of_bounds(self, axis: int, found: str) -> NoReturn:
+    def _refuse_out_of_bounds(self, axis: int, found: str) -> NoReturn:
         fail(
             "tensor_access_out_of_bound",
-            f"index {found} is outside {self.name} axis {axis} of {self.dims[axis][1]} elements",
+            f"index {found} is outside {self.name} axis {axis} of {self._dims[axis][1]} elements",
             "check the loop bounds and the tile size; slices are not clamped",
         )  # fmt: skip
 
-    def refuse_indirect(self, axis: int) -> NoReturn:
+    def _refuse_indirect(self, axis: int) -> NoReturn:
         fail(
             "indirect_view", f"dimension {axis} of {self.name} is addressed by an index already",
             "select or slice before vector_select, or index once; is_indirect() tells",
         )  # fmt: skip
-
-
-def _group_names(item: Any) -> list[str]:
-    """The names in one entry of a pattern: a name, or a group of names."""
-    names = [item] if isinstance(item, str) else list(item) if isinstance(item, tuple | list) else None
-    if names is None or any(not isinstance(name, str) for name in names):
-        fail("rearrange", f"{item!r} is neither a dimension's name nor a group of names")
-    return names
 
 
 def _infer_shape(shape: tuple[int, ...], total: int, view: View) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from tests.adversarial.attacks import (
     replies,
     resources,
     shortcuts,
+    tells,
     walls,
 )
 from tests.adversarial.model import ENDED_BY_CPU, ENDED_OTHERWISE, SECRET, Attack, Judged
@@ -26,7 +27,9 @@ from tests.support.sweeps import parametrize_sweep
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-MODULES = (numbers, formulas, shortcuts, repeats, input_ranges, walls, escapes, replies, resources, language)
+MODULES = (
+    numbers, formulas, shortcuts, repeats, input_ranges, walls, escapes, replies, resources, language, tells
+)  # fmt: skip
 ATTACKS = tuple(attack for module in MODULES for attack in module.ATTACKS)
 UNRULED = [attack for attack in ATTACKS if attack.unruled is not None]
 

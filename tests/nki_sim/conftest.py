@@ -209,7 +209,7 @@ def building() -> Callable[..., Program]:
         with recording(builder.recorder):
             body(builder)
             isa.dma_copy(builder.out, builder.x)
-        return Program.from_bytes(builder.recorder.to_bytes("kernel", [builder.out.storage.id]))
+        return Program.from_bytes(builder.recorder.to_bytes("kernel", [builder.out._storage.id]))
 
     return build
 

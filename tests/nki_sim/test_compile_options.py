@@ -45,7 +45,7 @@ def test_a_configuration_changes_no_result() -> None:
     config = CompileConfig(address_rotation=AddressRotation.DISABLE, dead_code_elim=True, prefetch_auto=True)
     kernel = api.jit(compile_config=config, specialization_config=LOOSE)(double)
     np.testing.assert_array_equal(api.simulate(kernel)(X), 2 * X)
-    assert kernel[1].config == kernel.config
+    assert kernel[1]._config == kernel._config
 
 
 SHIFT_ROWS = """

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_sim import ArraySpec
-from nki_sim.dtypes import DTYPES, TRN3_DTYPES, DType
+from nki_sim.dtypes import DTYPES, TRN3_DTYPES, DType, integer_limits
 from nki_sim.errors import KernelError
 from nki_sim.frontend.modules import MODULES
 from nki_sim.running import numerics
@@ -94,7 +94,7 @@ def test_infinity_and_nan_pass_through(dtype: str, simulate: Any) -> None:
 @given(data=st.data())
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
 def test_integers_round_to_even_and_saturate(dtype: str, data: Any, simulate: Any) -> None:
-    least, most = DTYPES[dtype].limits
+    least, most = integer_limits(DTYPES[dtype])
     size = st.floats(-1.0, 1.0).map(lambda part: part * 1.5 * most)
     x = np.array([data.draw(st.lists(st.one_of(size, st.floats(-4, 4)), min_size=1, max_size=8))], np.float32)
     x = np.hstack([x, np.array([[0.5, 1.5, 2.5, -0.5, np.inf, -np.inf, np.nan]], np.float32)])

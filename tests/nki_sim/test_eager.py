@@ -15,6 +15,8 @@ from nki_sim.errors import KernelError
 from nki_sim.running import numerics
 
 LOOKING = """
+from nki_sim import read_values
+
 seen = []
 
 @nki.jit
@@ -25,12 +27,13 @@ def kernel(x):
     print(t)
     nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=2.0)
     nl.device_print("twice", t[0:1])
-    assert (t.numpy()[:, 0:2] == 2 * x.numpy()[:, 0:2]).all()
+    assert (read_values(t)[:, 0:2] == 2 * read_values(x)[:, 0:2]).all()
     nisa.dma_copy(dst=out, src=t)
     return out
 """
 
 LEGACY = """
+from nki_sim import read_values
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
@@ -40,7 +43,7 @@ def kernel(x):
     t = nl.load(x)
     zeros = nl.zeros(x.shape, dtype=nl.float32, buffer=nl.sbuf)
     y = nl.exp(t)
-    assert (zeros.numpy() == 0).all()
+    assert (read_values(zeros) == 0).all()
     nl.device_print("y", y[0:1, 0:1])
     z = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
     z[...] = nl.add(y, t)
@@ -49,6 +52,8 @@ def kernel(x):
 """
 
 COUNTING = """
+from nki_sim import read_values
+
 @nki.jit
 def kernel(x, n):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -66,7 +71,7 @@ def kernel(x, n):
 
     nl.fori_loop(0, register, body)
     assert "[" not in shown[0].partition(")")[2]
-    print(t.numpy()[0, 0])
+    print(read_values(t)[0, 0])
     nisa.dma_copy(dst=out, src=t)
     return out
 """

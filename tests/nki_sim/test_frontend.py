@@ -28,7 +28,7 @@ def tensor(shape: tuple[int, ...], buffer: str) -> Tensor:
 
 def elements(view: Tensor, size: int) -> Any:
     """The storage elements a view walks, in order."""
-    strides = tuple(step * 8 for step, _ in view.dims)
+    strides = tuple(step * 8 for step, _ in view._dims)
     return np.ndarray(view.shape, np.int64, np.arange(size), view.offset * 8, strides)
 
 
@@ -86,7 +86,7 @@ def test_views_are_numpys_views() -> None:
         (tile.slice(2, 1, 9, 2), base[:, :, 1:9:2]),
         (tile.expand_dim(1), base[:, None]),
         (tile[:, 0:1].broadcast(1, 5), np.broadcast_to(base[:, 0:1], (4, 5, 10))),
-        (tile[:, 0:1].broadcast_to((4, 3, 10)), np.broadcast_to(base[:, 0:1], (4, 3, 10))),
+        (tile[:, 0:1]._broadcast_to((4, 3, 10)), np.broadcast_to(base[:, 0:1], (4, 3, 10))),
         (tile.expand_dim(1).squeeze_dim(1), base),
         (tile[..., 4], base[..., 4]),
         (tile.select(-2, 3), base[:, 3]),

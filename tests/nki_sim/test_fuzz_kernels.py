@@ -110,7 +110,7 @@ ODD = {
         "class H:\n    def __hash__(self): raise KeyError('h')",
     ),
     "a shape without end": kernel("nl.ndarray((128, 10 ** 30), dtype=nl.float32, buffer=nl.sbuf)"),
-    "no signature": kernel("return x") + "kernel.function.__signature__ = 5\n",
+    "no signature": kernel("return x") + "kernel.func.__signature__ = 5\n",
     "parentheses": "x = " + "(" * 5000 + ")" * 5000,
     "signs": "x = " + "-" * 100_000 + "1",
     "a zero byte": "\0",

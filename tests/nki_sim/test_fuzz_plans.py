@@ -41,7 +41,7 @@ class Writer:
                 self._random.choice(self._steps)(self._size(), self._size())
             for tile in (*self._wide, *self._narrow):
                 self._store(SIZE, 8, tile)
-        data = self._recorder.to_bytes("kernel", [self._out.storage.id])
+        data = self._recorder.to_bytes("kernel", [self._out._storage.id])
         self.program = Program.from_bytes(data)
 
     def _declare(self) -> None:

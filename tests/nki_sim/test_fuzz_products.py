@@ -42,7 +42,7 @@ class Writer:
                 self._random.choice((self._product, self._product, self._product, self._copy, self._turn))()
             for at, tile in enumerate(self._tiles):
                 isa.dma_copy(out[at * SIZE : (at + 1) * SIZE, :], tile)
-        self.program = Program.from_bytes(self._recorder.to_bytes("kernel", [out.storage.id]))
+        self.program = Program.from_bytes(self._recorder.to_bytes("kernel", [out._storage.id]))
 
     def _tile(self, buffer: str = "sbuf", shape: tuple[int, int] = (SIZE, SIZE)) -> Any:
         return self._recorder.declare(shape, "float32", buffer)

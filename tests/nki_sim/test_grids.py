@@ -86,7 +86,7 @@ def declare(shape: tuple[int, ...], buffer: str = "hbm") -> Tensor:
 def elements(view: Tensor, size: int) -> Any:
     """The storage elements that a view walks, in order."""
     return np.ndarray(
-        view.shape, np.int64, np.arange(size), view.offset * 8, [8 * step for step, _ in view.dims]
+        view.shape, np.int64, np.arange(size), view.offset * 8, [8 * step for step, _ in view._dims]
     )
 
 

@@ -77,7 +77,7 @@ def kernel(x, gain, shift):
     g = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
     s = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
     nisa.dma_copy(dst=g, src=gain.expand_dim(0).broadcast(0, 128))
-    nisa.dma_copy(dst=s, src=nl.expand_dims(shift, 0).broadcast_to((128, n)))
+    nisa.dma_copy(dst=s, src=nl.expand_dims(shift, 0).broadcast(0, 128))
     for i in range(m // 128):
         t = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=t, src=x[i * 128:(i + 1) * 128])

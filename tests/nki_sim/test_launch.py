@@ -44,8 +44,8 @@ def split(x: Any) -> Any:
 def test_each_core_works_on_its_part() -> None:
     shift = np.repeat([0, 100], 32)[:, None].astype(np.float32)
     assert simulate(split)(X).tolist() == X.tolist()
-    assert simulate(split.launched_on(1))(X).tolist() == X.tolist()
-    assert simulate(split.launched_on(2))(X).tolist() == (X + shift).tolist()
+    assert simulate(split._launched_on(1))(X).tolist() == X.tolist()
+    assert simulate(split._launched_on(2))(X).tolist() == (X + shift).tolist()
 
 
 def test_programs_are_counted() -> None:
@@ -54,13 +54,9 @@ def test_programs_are_counted() -> None:
     @jit
     def kernel(x: Any) -> Any:
         found.append((nl.program_ndim(), nl.num_programs(), nl.num_programs(None), nl.program_id(0)))
-        return (
-            nl.zeros((1, 4), nl.float32, buffer=nl.shared_hbm)
-            if nl.num_programs() == 1
-            else split.function(x)
-        )
+        return nl.zeros((1, 4), nl.float32, buffer=nl.shared_hbm) if nl.num_programs() == 1 else split.func(x)
 
-    for launch in (kernel, kernel.launched_on(1), kernel.launched_on(2)):
+    for launch in (kernel, kernel._launched_on(1), kernel._launched_on(2)):
         simulate(launch)(X)
     assert found == [(0, 1, 1, 0), (1, 1, 1, 0), (1, 2, 2, 0), (1, 2, 2, 1)]
 
@@ -86,7 +82,9 @@ def exchanged(x: Any, engine: Any = nisa.dma_engine.dma) -> Any:
 @pytest.mark.parametrize("engine", list(nisa.dma_engine))
 def test_cores_exchange_tiles_and_meet(engine: Any) -> None:
     both = X[:32] + X[32:]
-    assert simulate(exchanged.launched_on(2))(X, engine).tolist() == np.concatenate([both, both + 1]).tolist()
+    assert (
+        simulate(exchanged._launched_on(2))(X, engine).tolist() == np.concatenate([both, both + 1]).tolist()
+    )
 
 
 def test_the_program_says_which_core_does_what() -> None:
@@ -106,7 +104,7 @@ def both(body: Any) -> Any:
         here, there = tile(x), tile(x)
         nisa.dma_copy(dst=here, src=x[mine(x)])
         body(nl.program_id(0), here, there)
-        return split.function(x)
+        return split.func(x)
 
     return trace_function(kernel[2], [X])
 
@@ -205,7 +203,7 @@ def rounds(*counts: int) -> Any:
         nisa.dma_copy(dst=out[mine(x)], src=here)
         return out
 
-    return kernel.launched_on(2)
+    return kernel._launched_on(2)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -282,10 +280,10 @@ def test_cores_may_store_the_same_before_a_loop_of_the_device(different: bool) -
 
     if different:
         with pytest.raises(KernelError) as caught:
-            simulate(kernel.launched_on(2))(X)
+            simulate(kernel._launched_on(2))(X)
         assert caught.value.code == "write_write_race"
     else:
-        assert not simulate(kernel.launched_on(2))(X).any()
+        assert not simulate(kernel._launched_on(2))(X).any()
 
 
 # -- the environment -------------------------------------------------------------------------------
@@ -330,6 +328,6 @@ def test_a_launch_that_the_graph_is_not_compiled_for_is_refused(
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", value)
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
     with pytest.raises(KernelError) as caught:
-        simulate(counted if launch is None else counted.launched_on(launch))(X)
+        simulate(counted if launch is None else counted._launched_on(launch))(X)
     assert caught.value.code == code
     assert ("NCC_EVRF066" in str(caught.value)) is (code == "lnc_mismatch")

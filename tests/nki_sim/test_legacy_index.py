@@ -21,8 +21,8 @@ SMALL = st.integers(-5, 5)
 
 def values(index: Index) -> np.ndarray[Any, Any]:
     """The integer at each position of an index, from its definition."""
-    found = np.full(index.shape, index.constant)
-    for axis, (count, step) in enumerate(zip(index.shape, index.linear.coefficients, strict=True)):
+    found = np.full(index.shape, index._constant)
+    for axis, (count, step) in enumerate(zip(index.shape, index._linear.coefficients, strict=True)):
         shape = [1] * len(index.shape)
         shape[axis] = count
         found = found + step * np.arange(count).reshape(shape)
@@ -84,9 +84,9 @@ def test_axes_are_placed_by_none() -> None:
 
 def test_linear_parts_of_equal_expressions_are_one_object() -> None:
     for number in range(3):
-        made = 128 * LoopIndex.create(number, 0) + arange(128)[:, None]
-        assert made.linear is arange(128)[:, None].linear
-        assert type(made.constant) is int
+        made = 128 * LoopIndex._create(number, 0) + arange(128)[:, None]
+        assert made._linear is arange(128)[:, None]._linear
+        assert type(made._constant) is int
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,14 @@ def test_boxes_cover_what_passes_once(shape: tuple[int, int], terms: list[tuple[
         one = COMPARISONS[kind](a * p + b * f, limit)
         mask = one if mask is None else mask & one
         wanted &= COMPARISONS[kind](a * rows + b * columns, limit)
-    assert np.array_equal(painted(list(mask.boxes(shape)), shape), wanted.astype(int))
+    assert np.array_equal(painted(list(mask._boxes(shape)), shape), wanted.astype(int))
 
 
 def test_conditions_over_one_axis_are_one_box() -> None:
     p, f = arange(128)[:, None], arange(512)[None, :]
     mask = (p < 64) & (f >= 3) & (f < 300)
-    assert list(mask.boxes((128, 512))) == [((0, 64), (3, 300))]
-    assert list((-128 * 85 - p + 10943 >= 0).boxes((128, 512))) == [((0, 64), (0, 512))]
+    assert list(mask._boxes((128, 512))) == [((0, 64), (3, 300))]
+    assert list((-128 * 85 - p + 10943 >= 0)._boxes((128, 512))) == [((0, 64), (0, 512))]
 
 
 ARGUMENT = [ArraySpec((128, 512), "float32")]
@@ -182,15 +182,15 @@ def test_masks_are_joined_by_and_as_by_ampersand() -> None:
 
 
 def test_a_mask_that_nothing_passes_has_no_boxes() -> None:
-    assert list((arange(4)[:, None] > 9).boxes((4, 5))) == []
-    assert list((Mask(()) & False).boxes((4, 5))) == []
+    assert list((arange(4)[:, None] > 9)._boxes((4, 5))) == []
+    assert list((Mask(()) & False)._boxes((4, 5))) == []
     assert (NEVER & (arange(4)[:, None] > 1)) is NEVER
 
 
 def test_the_opposite_of_a_condition() -> None:
     condition = arange(8)[:, None] < 3
     assert isinstance(condition, Condition)
-    assert list((~condition).boxes((8, 1))) == [((3, 8), (0, 1))]
+    assert list((~condition)._boxes((8, 1))) == [((3, 8), (0, 1))]
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_the_opposite_of_a_condition() -> None:
         lambda p: (p < 3) | (p > 5),
         lambda p: (p < 3) & 1.5,
         lambda p: ~((p < 3) & (p > 1)),
-        lambda p: list((p != 3).boxes((8, 1))),
-        lambda p: list((p < 3).boxes((9, 1))),
+        lambda p: list((p != 3)._boxes((8, 1))),
+        lambda p: list((p < 3)._boxes((9, 1))),
     ],
 )
 def test_masks_that_are_no_conjunction_of_the_tiles_axes_are_refused(make: Any) -> None:

@@ -17,7 +17,7 @@ LOOPS: list[Callable[..., Any]] = [nl.affine_range, nl.sequential_range]
 def recorder_of(kernel: Any) -> Any:
     from nki_sim import targets
 
-    return kernel.recorder(targets.load("trn2"), __file__, max_instructions=1000)
+    return kernel._recorder(targets.load("trn2"), __file__, max_instructions=1000)
 
 
 @pytest.fixture(autouse=True)

@@ -264,7 +264,7 @@ def test_a_specification_stands_in_for_an_array() -> None:
     assert kernel.benchmark_result.nc_latency.get_latency_percentile(99) > 0
     found = nki.profile(square)(nt.tensor[(128, 512), np.float32])
     assert found.shape == (128, 512)
-    assert nt.tensor[128, 512].check_shape("x", ramp(128, 512)) is None
+    assert nt.tensor[128, 512]._check_shape("x", ramp(128, 512)) is None
 
 
 @pytest.mark.parametrize("name", ["isa", "language"])
@@ -281,9 +281,9 @@ def test_kernels_name_their_function() -> None:
 
 
 def test_a_grid_among_the_options_is_the_launch() -> None:
-    assert api.jit(grid=[2])(square).grid == (2,)
-    assert api.jit(square, grid=2).grid == (2,)
-    assert nki.jit(grid=(4, 2))(square).grid == (4, 2)
+    assert api.jit(grid=[2])(square)._grid == (2,)
+    assert api.jit(square, grid=2)._grid == (2,)
+    assert nki.jit(grid=(4, 2))(square)._grid == (4, 2)
     with pytest.raises(KernelError, match="launch_grid"):
         api.jit(square, grid=[3])
 

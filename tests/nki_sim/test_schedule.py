@@ -246,7 +246,8 @@ def test_dependences_are_those_of_an_element_by_element_account(
     lines = []
     for row, height, column, width, write in boxes:
         part = f"y[{row}:{min(8, row + height)}, {column}:{min(16, column + width)}]"
-        source = f"x[0:1, 0:1].broadcast_to({part}.shape)" if write else part
+        filled = f"x[0:1, 0:1].broadcast(0, {part}.shape[0]).broadcast(1, {part}.shape[1])"
+        source = filled if write else part
         goal = part if write else f"nl.ndarray({part}.shape, nl.float32, nl.sbuf)"
         lines.append(f"nisa.dma_copy(dst={goal}, src={source})")
     body = "\n    ".join(lines)

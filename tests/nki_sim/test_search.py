@@ -81,8 +81,8 @@ def test_nc_find_index8_pairs_equal_values_with_one_place_after_the_other(
 def test_nc_find_index8_finds_no_nan_and_one_value_spread_over_the_eight(simulate: Any, texts: Any) -> None:
     x = np.array([[np.nan, 1, 2, 1, np.nan, 7, 1, 9]], np.float32)
     body = """
-    nisa.nc_find_index8(r[:, 0:8], sx, sx[:, 0:1].broadcast_to((p, 8)))
-    nisa.nc_find_index8(r[:, 8:16], sx, sx[:, 1:2].broadcast_to((p, 8)))
+    nisa.nc_find_index8(r[:, 0:8], sx, sx[:, 0:1].broadcast(1, 8))
+    nisa.nc_find_index8(r[:, 8:16], sx, sx[:, 1:2].broadcast(1, 8))
     """
     (found,) = simulate(texts.on_chip(["x"], body, shape="(p, 16)", dtype="nl.uint16"), x)
     assert found[0].tolist() == [0xFFFF] * 8 + [1, 3, 6] + [0xFFFF] * 5

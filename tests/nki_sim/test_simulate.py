@@ -55,7 +55,7 @@ def test_a_kernel_whose_loops_data_decide_has_no_latency() -> None:
     with pytest.raises(KernelError, match=r"test_simulate\.py:\d+: latency_unknown") as caught:
         predict_latency_us(kernel, X)
     assert caught.value.code == "latency_unknown"
-    assert caught.value.line == kernel.function.__code__.co_firstlineno + 10
+    assert caught.value.line == kernel.func.__code__.co_firstlineno + 10
 
 
 # -- arguments and outputs -----------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_what_calls_refuse() -> None:
     def shaped(x: Any) -> Any:
         return copied(x)
 
-    shaped.function.__annotations__["x"] = nt.tensor[4, "n"]
+    shaped.func.__annotations__["x"] = nt.tensor[4, "n"]
     assert np.array_equal(nki.simulate(shaped)(X), X)
     assert refused(shaped, X[:2]) == "annotation_shape_mismatch"
     assert refused(shaped, X, X) == "arguments"

@@ -33,7 +33,7 @@ def made(shape: tuple[int, ...], buffer: Any = nl.shared_hbm, dtype: Any = nl.fl
 def walked(view: Tensor) -> Any:
     """The storage elements a view walks, in its shape."""
     found = np.full(view.shape, view.offset)
-    for axis, (step, count) in enumerate(view.dims):
+    for axis, (step, count) in enumerate(view._dims):
         found += step * np.arange(count).reshape([-1 if at == axis else 1 for at in range(view.ndim)])
     return found
 
@@ -124,9 +124,9 @@ def test_another_type_sees_the_same_bytes(start: str, goal: str, first: int, cou
             view.view(goal)
         return
     found = view.view(goal)
-    assert (found.dtype, found.itemsize) == (goal, other)
+    assert (found.dtype, found.dtype.itemsize) == (goal, other)
     assert (walked(found) * other).tolist() == part.reshape(4, -1, other)[..., 0].tolist()
-    assert found.view(start).dims == view.dims
+    assert found.view(start)._dims == view._dims
 
 
 def test_a_raw_pattern_counts_in_the_type_it_names() -> None:
@@ -176,20 +176,20 @@ def index(count: int = 1, dtype: Any = nl.int32, buffer: Any = nl.sbuf) -> Tenso
 def test_a_place_found_in_data_moves_by_the_dimensions_stride() -> None:
     tensor, at = made((4, 128, 8)), index()
     for view in (tensor.select(0, at), tensor.ap([[8, 128], [1, 8]], scalar_offset=at)):
-        assert view.lookup is not None
-        assert (view.shape, view.lookup.step, view.is_indirect()) == ((128, 8), 1024, True)
+        assert view._lookup is not None
+        assert (view.shape, view._lookup.step, view.is_indirect()) == ((128, 8), 1024, True)
     tile = made((128, 4, 8), nl.sbuf).select(1, at)
-    assert tile.lookup is not None
-    assert (tile.shape, tile.lookup.step) == ((128, 8), 8)
+    assert tile._lookup is not None
+    assert (tile.shape, tile._lookup.step) == ((128, 8), 8)
     part = tensor[:, nl.ds(nl.NkiScalar(3), 5)]
-    assert (part.shape, part.offset, part.lookup) == ((4, 5, 8), 24, None)
+    assert (part.shape, part.offset, part._lookup) == ((4, 5, 8), 24, None)
     assert tensor.select(0, at)[3:5, 0:2].shape == (2, 2)
 
 
 def test_rows_found_in_data_replace_the_first_dimension() -> None:
     rows = made((64, 128, 8)).vector_select(0, index(100))
-    assert rows.lookup is not None
-    assert (rows.shape, rows.dims[0], rows.lookup.step) == ((100, 128, 8), (0, 100), 1024)
+    assert rows._lookup is not None
+    assert (rows.shape, rows._dims[0], rows._lookup.step) == ((100, 128, 8), (0, 100), 1024)
     assert rows.reshape((100, 1024)).permute((0, 1)).shape == (100, 1024)
 
 

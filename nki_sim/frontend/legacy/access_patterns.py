@@ -77,20 +77,20 @@ class OutOfBoundsAccess:
 def resolve_access(tile: Tile, key: Any) -> ResolvedAccess:
     """Return offset, dimensions, lookup and out-of-bounds part of `tile[key]`."""
     keys = key if type(key) is tuple else tuple(key) if isinstance(key, tuple) else (key,)
-    if len(keys) == _MATRIX and type(keys[0]) is Index is type(keys[1]) and tile.patterns:
+    if len(keys) == _MATRIX and type(keys[0]) is Index is type(keys[1]) and tile._patterns:
         # The common case: a cached pattern that stays inside its tensor.
-        (one, two), known = keys, tile.patterns.get((keys[0].linear, keys[1].linear))
-        if known is not None and tile.reach is None:
+        (one, two), known = keys, tile._patterns.get((keys[0]._linear, keys[1]._linear))
+        if known is not None and tile._reach is None:
             (step, low, high), (stride, least, most) = known.spans
-            if low <= one.constant <= high and least <= two.constant <= most:
-                return tile.offset + step * one.constant + stride * two.constant, known.dims, None, None
+            if low <= one._constant <= high and least <= two._constant <= most:
+                return tile._offset + step * one._constant + stride * two._constant, known.dims, None, None
     linears: list[LinearForm | None] = []
     constants: list[int] = []
     for item in keys:
         kind = type(item)
         if kind is Index:
-            linears.append(item.linear)
-            constants.append(item.constant)
+            linears.append(item._linear)
+            constants.append(item._constant)
         elif kind in INTEGERS:
             linears.append(None)
             constants.append(item)
@@ -99,7 +99,7 @@ def resolve_access(tile: Tile, key: Any) -> ResolvedAccess:
     pattern = _cached_pattern(tile, tuple(linears))
     if pattern is None:
         return _resolve_general(tile, keys)
-    offset, left = tile.offset, tile.reach is not None
+    offset, left = tile._offset, tile._reach is not None
     for constant, (step, low, high) in zip(constants, pattern.spans, strict=True):
         offset += step * constant
         if not low <= constant <= high:
@@ -118,25 +118,25 @@ class AffinePattern(NamedTuple):
 
 def _cached_pattern(tile: Tile, linears: tuple[LinearForm | None, ...]) -> AffinePattern | None:
     """The pattern of index expressions on a tile; None for keys of only integers, and for short keys."""
-    if tile.patterns is None:
-        tile.patterns = {}
-    found = tile.patterns.get(linears)
+    if tile._patterns is None:
+        tile._patterns = {}
+    found = tile._patterns.get(linears)
     if found is None:
-        if len(linears) != len(tile.dims) or all(item is None for item in linears):
+        if len(linears) != len(tile._dims) or all(item is None for item in linears):
             return None
-        storage = tile.storage
-        found = _affine_pattern(tile.dims, linears, storage.on_chip, storage.row, storage.site.name)
-        tile.patterns[linears] = found
+        storage = tile._storage
+        found = _affine_pattern(tile._dims, linears, storage.on_chip, storage.row, storage.site.name)
+        tile._patterns[linears] = found
     return found
 
 
 def _build_reach(tile: Tile, pattern: AffinePattern, constants: list[int]) -> OutOfBoundsAccess:
-    if tile.reach is not None:
-        tile.reach.refuse(tile.name)
+    if tile._reach is not None:
+        tile._reach.refuse(tile.name)
     spans = [
         (dim, count, constant, over)
         for dim, ((_, count), constant, over) in enumerate(
-            zip(tile.dims, constants, pattern.over, strict=True)
+            zip(tile._dims, constants, pattern.over, strict=True)
         )
     ]
     return OutOfBoundsAccess(tuple(count for _, count in pattern.dims), tuple(spans))
@@ -201,18 +201,18 @@ def _resolve_divided(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
             f"quotients of index expressions are mixed with other keys of {tile.name}",
             "use nl.arange and integers for all dimensions",
         )  # fmt: skip
-    if tile.reach is not None or tile.lookup is not None:
+    if tile._reach is not None or tile._lookup is not None:
         refuse_division(f"a part of {tile.name} that a mask or an index of data changes")
     plain = tuple(to_int(item) if hasattr(item, "__index__") else item for item in keys)
-    start, dims = resolve_divided(tile.name, tile.dims, plain)
-    if tile.storage.on_chip:
+    start, dims = resolve_divided(tile.name, tile._dims, plain)
+    if tile._storage.on_chip:
         own = keys[0]
-        if not isinstance(own, Index) or any(own.linear.coefficients_over(own.shape)[1:]):
+        if not isinstance(own, Index) or any(own._linear.coefficients_over(own.shape)[1:]):
             refuse_division(f"the partition index of {tile.name}")
-        if dims[0][1] > 1 and dims[0][0] != tile.storage.row:
+        if dims[0][1] > 1 and dims[0][0] != tile._storage.row:
             fail("partition_step", f"partitions of {tile.name} are walked by {dims[0][0]} elements")
-        dims = ((tile.storage.row, dims[0][1]), *dims[1:])
-    return tile.offset + start, dims, None, None
+        dims = ((tile._storage.row, dims[0][1]), *dims[1:])
+    return tile._offset + start, dims, None, None
 
 
 # -- basic keys ----------------------------------------------------------------------------------
@@ -226,8 +226,10 @@ def _resolve_general(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
         return resolve_access(
             tile, tuple(to_int(item) if hasattr(item, "__index__") else item for item in keys)
         )
-    if len(keys) > len(tile.dims) and not any(item is None or item is Ellipsis for item in keys):
-        fail("too_many_indices", f"{len(keys)} indices on {tile.name}, which has {len(tile.dims)} dimensions")
+    if len(keys) > len(tile._dims) and not any(item is None or item is Ellipsis for item in keys):
+        fail(
+            "too_many_indices", f"{len(keys)} indices on {tile.name}, which has {len(tile._dims)} dimensions"
+        )
     looked_up = any(isinstance(item, View) for item in keys) and any(type(item) is Index for item in keys)
     if looked_up or any(type(item) is ShiftedIndex for item in keys):
         return resolve_gather(tile, keys)
@@ -241,33 +243,33 @@ def _resolve_general(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
 
 
 def _resolve_basic(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
-    keys = expand_keys(keys, len(tile.dims), tile.name)
-    offset, at = tile.offset, 0
+    keys = expand_keys(keys, len(tile._dims), tile.name)
+    offset, at = tile._offset, 0
     dims: list[tuple[int, int]] = []
     starts: list[int] = []
-    lookup = tile.lookup
+    lookup = tile._lookup
     past: list[tuple[int, int, int, int]] = []
     for item in keys:
         if item is None:
             dims.append((1, 1))
             continue
-        step, count = tile.dims[at]
+        step, count = tile._dims[at]
         known = item
         if isinstance(item, View | DynamicSlice):
             lookup = _scalar_lookup(tile, item, at)
-            known = slice(0, item.size) if isinstance(item, DynamicSlice) else 0
+            known = slice(0, item._size) if isinstance(item, DynamicSlice) else 0
         first, stride, length, kept = _key_span(known, count, at, tile=tile)
-        if at == 0 and lookup is not None and lookup.source.size > 1:
+        if at == 0 and lookup is not None and lookup.source._size > 1:
             source: Any = lookup.source
             lookup = Lookup(source[first : first + length], lookup.step)
         starts.append(first)
         offset += first * step
-        if kept or (at == 0 and tile.storage.on_chip):
+        if kept or (at == 0 and tile._storage.on_chip):
             if first + stride * (length - 1) >= count:
                 past.append((at, count, first, len(dims)))
             dims.append((step * stride, length))
         at += 1
-    if len(dims) < 2 and tile.storage.on_chip:
+    if len(dims) < 2 and tile._storage.on_chip:
         dims.append((1, 1))
     reach = _clip_reach(tile, starts, dims)
     if past and reach is not None:
@@ -289,17 +291,17 @@ def _slice_reach(
 
 def _scalar_lookup(tile: Tile, item: Any, axis: int) -> Lookup:
     """An address that one integer, read at run time, moves along a dimension."""
-    source = item.start if isinstance(item, DynamicSlice) else item
-    if tile.lookup is not None or source.size != 1:
+    source = item._start if isinstance(item, DynamicSlice) else item
+    if tile._lookup is not None or source._size != 1:
         fail(
             "indirect_indices_free_dim",
             f"dimension {axis} of {tile.name} indexed with {source.name} of shape {source.shape}",
             "one index of one element; vectors of indices go with nl.arange for the other dimensions",
         )  # fmt: skip
-    if axis == 0 and tile.storage.on_chip:
+    if axis == 0 and tile._storage.on_chip:
         fail("indirect_partition", f"the partition of {tile.name} cannot depend on data")
-    tile.check_index(source)
-    return Lookup(source, tile.dims[axis][0])
+    tile._check_index(source)
+    return Lookup(source, tile._dims[axis][0])
 
 
 def resolve_gather(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
@@ -311,35 +313,35 @@ def resolve_gather(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
     source, axis = keys[axes[0]], axes[0]
     fixed: int | Index = 0
     if isinstance(source, ShiftedIndex):
-        source, fixed = source.source, source.index
-    if len(axes) != 1 or tile.lookup is not None:
+        source, fixed = source._source, source._index
+    if len(axes) != 1 or tile._lookup is not None:
         fail(
             "indirect_indices_free_dim", f"{len(axes)} dimensions of {tile.name} are looked up in tiles",
             "look one dimension up at a time",
         )  # fmt: skip
-    if source.size == 1:
+    if source._size == 1:
         lookup = _scalar_lookup(tile, source, axis)
         offset, dims, _, reach = resolve_access(tile, (*keys[:axis], fixed, *keys[axis + 1 :]))
         return offset, dims, lookup, reach
-    tile.check_index(source)
+    tile._check_index(source)
     count = source.shape[0]
     over = Index(intern_linear((count, 1), (0, 0)), 0)
     offset, dims, _, reach = resolve_access(tile, (*keys[:axis], over, *keys[axis + 1 :]))
     moving = any(
-        type(i) is Index and i.linear.coefficients_over(source.shape)[0] for i in keys if i is not source
+        type(i) is Index and i._linear.coefficients_over(source.shape)[0] for i in keys if i is not source
     )
-    if tile.storage.on_chip or source.size != count or dims[0] != (0, count) or moving or reach is not None:
+    if tile._storage.on_chip or source._size != count or dims[0] != (0, count) or moving or reach is not None:
         fail(
             "indirect_indices_free_dim", f"{tile.name} is indexed with {source.name} of shape {source.shape}",
             "load and store look up the first axis alone: t[idx[i_p, 0], i_f], i_p = nl.arange(n)[:, None]",
         )  # fmt: skip
-    return offset, ((0, count), *dims[1:]), Lookup(source, tile.dims[axis][0]), None
+    return offset, ((0, count), *dims[1:]), Lookup(source, tile._dims[axis][0]), None
 
 
 def _clip_reach(tile: Tile, starts: list[int], dims: list[tuple[int, int]]) -> OutOfBoundsAccess | None:
-    if tile.reach is None:
+    if tile._reach is None:
         return None
-    return tile.reach.clip_axes(starts, tuple(count for _, count in dims))
+    return tile._reach.clip_axes(starts, tuple(count for _, count in dims))
 
 
 def _key_span(item: Any, count: int, axis: int, *, tile: Tile) -> tuple[int, int, int, bool]:

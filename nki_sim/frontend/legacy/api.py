@@ -22,6 +22,8 @@ from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.frontend.types import TensorType
 
+__all__ = ["baremetal", "benchmark", "jit", "profile", "simulate_kernel", "tensor", "trace"]
+
 _MODES = frozenset({"auto", "jax", "torchxla", "baremetal", "benchmark", "profile", "simulation", "trace"})
 
 
@@ -50,40 +52,40 @@ class BenchmarkResult:
 class LegacyKernel(current_api.Kernel):
     """A function marked as a kernel, and the grid it is launched on."""
 
-    dialect: ClassVar[str] = "neuronxcc"
-    recorder: ClassVar[type[Recorder]] = LegacyRecorder
+    _dialect: ClassVar[str] = "neuronxcc"
+    _recorder: ClassVar[type[Recorder]] = LegacyRecorder
 
     def __init__(
         self, function: Callable[..., Any], mode: str = "auto", grid: LaunchGrid | None = None
     ) -> None:
-        super().__init__(function.function if isinstance(function, current_api.Kernel) else function)
-        self.mode = mode
-        self.launch_grid = grid or LaunchGrid(())
-        self.grid = self.launch_grid.shape
+        super().__init__(function._function if isinstance(function, current_api.Kernel) else function)
+        self._mode = mode
+        self._launch_grid = grid or LaunchGrid(())
+        self._grid = self._launch_grid.shape
         self.benchmark_result: BenchmarkResult | None = None
 
     def __getitem__(self, grid: Any) -> LegacyKernel:
-        return type(self)(self.function, self.mode, LaunchGrid.from_key(grid))
+        return type(self)(self._function, self._mode, LaunchGrid.from_key(grid))
 
-    def programs(self) -> Iterator[ProgramInstance]:
+    def _programs(self) -> Iterator[ProgramInstance]:
         """Yield the programs of a launch in the order in which they are traced."""
-        return self.launch_grid.programs()
+        return self._launch_grid.programs()
 
-    def check_results(self, arguments: Mapping[str, Any], returned: list[int], recorder: Recorder) -> None:
+    def _check_results(self, arguments: Mapping[str, Any], returned: list[int], recorder: Recorder) -> None:
         """Check that written arguments are annotated as mutable and returned, or are the only outputs."""
         recorder.inputs_written()
-        _check_mutations(self.function, arguments, returned, getattr(recorder, "written_inputs", {}))
+        _check_mutations(self._function, arguments, returned, getattr(recorder, "written_inputs", {}))
 
-    def launch(self, *args: Any, **kwargs: Any) -> Any:
+    def _launch(self, *args: Any, **kwargs: Any) -> Any:
         """Handle a call from outside kernels: run on arrays, or predict the latency."""
         from nki_sim.frontend import simulate
 
-        if self.mode == "trace":
+        if self._mode == "trace":
             fail(
                 "nki_api_outside_of_nki_kernel", f"{self.__name__}, marked @nki.trace, is called with arrays",
                 "call it from a kernel; mark what is launched with @nki.jit",
             )  # fmt: skip
-        if self.mode == "benchmark":
+        if self._mode == "benchmark":
             self.benchmark_result = BenchmarkResult(simulate.predict_latency_us(self, *args, **kwargs))
             return None
         return simulate.run(self, *args, **kwargs)
@@ -129,9 +131,7 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
 
 tensor = Tile
 
-_namespace = Namespace(
-    "neuronxcc.nki", ("baremetal", "benchmark", "jit", "profile", "simulate_kernel", "tensor", "trace"), {}
-)
+_namespace = Namespace("neuronxcc.nki", __all__, {})
 
 
 def __getattr__(name: str) -> Any:
@@ -150,15 +150,15 @@ def _check_mutations(
     """
     notes = inspect.signature(function).parameters
     for name, value in arguments.items():
-        if not returned or not isinstance(value, Tensor) or value.storage.id not in written:
+        if not returned or not isinstance(value, Tensor) or value._storage.id not in written:
             continue
-        line = written[value.storage.id]
+        line = written[value._storage.id]
         if not _is_mutable(notes[name].annotation):
             raise KernelError(
                 "cannot_update_immutable_parameter", f"parameter {name} is immutable, the kernel writes it",
                 line, "annotate it as nt.mutable_tensor, or write to a tensor of the kernel's own",
             )  # fmt: skip
-        if value.storage.id not in returned:
+        if value._storage.id not in returned:
             raise KernelError(
                 "mutable_parameter_not_returned", f"parameter {name} is written and not returned", line,
                 "return every parameter that is annotated as mutable",
@@ -169,5 +169,5 @@ def _is_mutable(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return annotation.rpartition(".")[2].startswith("mutable_tensor")
     if isinstance(annotation, TensorType):
-        return annotation.name == mutable_tensor.__name__
+        return annotation._name == mutable_tensor.__name__
     return isinstance(annotation, type) and issubclass(annotation, mutable_tensor)

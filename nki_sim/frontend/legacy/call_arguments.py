@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nki_sim.frontend.argument_values import argument_name
 from nki_sim.frontend.legacy.masks import Box
 from nki_sim.frontend.legacy.tiles import Tile, as_tile, to_operand
 from nki_sim.frontend.lowering.promotion import as_number
@@ -24,7 +25,7 @@ def function_name(op: Any) -> str:
     Raises:
         KernelError: the argument is not a function.
     """
-    name = getattr(op, "name", None) or getattr(op, "__name__", None)
+    name = getattr(op, "__name__", None) or argument_name(op)
     if not isinstance(name, str):
         fail("op", f"{op!r} is no function", "pass one of the language or of NumPy: nl.add, np.add, nl.exp")
     name = _NUMPY.get(name, name)
@@ -43,7 +44,7 @@ def mask_result(result: Tensor, boxes: Sequence[Box] | None, shape: Sequence[int
     """Return the tile with the boxes that a mask over `shape` left; an assignment writes only those."""
     made = as_tile(result)
     if boxes is not None:
-        made.kept = list(dict.fromkeys(_fit_box(box, shape, made.shape) for box in boxes))
+        made._kept = list(dict.fromkeys(_fit_box(box, shape, made.shape) for box in boxes))
     return made
 
 

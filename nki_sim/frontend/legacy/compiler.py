@@ -13,8 +13,14 @@ from math import prod
 from operator import index as to_int
 from typing import Any, TypeVar
 
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.tensor import MemoryRegion, fail
+
+__all__ = [
+    "allocation_scope", "enable_stack_allocator", "force_auto_alloc", "multi_buffer", "no_reorder", "psum",
+    "sbuf", "skip_middle_end_transformations",
+]  # fmt: skip
 
 Address = tuple[int, int]
 """First partition, and byte in each partition."""
@@ -25,22 +31,22 @@ PlacementFunction = Callable[..., Any]
 Decorated = TypeVar("Decorated")
 
 
-class Allocation:
-    """A memory and where each block goes in it; `place` returns the address that tiles are declared with."""
+class Allocation(KernelValue):
+    """A memory and where each block goes in it; `_place` returns the address that tiles are declared with."""
 
-    __slots__ = ("_function", "_locate", "memory")
+    __slots__ = ("_function", "_locate", "_memory")
 
     def __init__(
         self, memory: str, function: PlacementFunction, locate: Callable[[Any, int], Address]
     ) -> None:
-        self.memory = memory
+        self._memory = memory
         self._function = function
         self._locate = locate
 
-    def __repr__(self) -> str:
-        return f"<allocation in {self.memory}>"
+    def _describe(self) -> str:
+        return f"<allocation in {self._memory}>"
 
-    def place(self, block: Sequence[int], partitions: int, nbytes: int) -> Address | None:
+    def _place(self, block: Sequence[int], partitions: int, nbytes: int) -> Address | None:
         """Return (first partition, byte) of a block's tile; None if placements are dropped."""
         if current_recorder().auto_alloc:
             return None
@@ -103,20 +109,20 @@ def _modulo_formula(base: int, tiles: Sequence[int], scale: int) -> Callable[[Se
     return number
 
 
-class _MemorySpace:
+class _MemorySpace(KernelValue):
     """`ncc.sbuf`, `ncc.psum`: a buffer, and the ways to place tiles in it."""
 
-    __slots__ = ("name",)
+    __slots__ = ("_region",)
 
     def __init__(self, name: MemoryRegion) -> None:
-        self.name = name
+        self._region = name
 
-    def __repr__(self) -> str:
-        return f"nki.compiler.{self.name.value}"
+    def _describe(self) -> str:
+        return f"nki.compiler.{self._region.value}"
 
     def auto_alloc(self) -> MemoryRegion:
         """Let the compiler place the tile, as the plain buffer does."""
-        return self.name
+        return self._region
 
 
 class _Sbuf(_MemorySpace):
@@ -193,7 +199,7 @@ def force_auto_alloc(func: Any = None) -> Any:
     """Ignore direct allocation in the kernel."""
     if func is None:
         return force_auto_alloc
-    getattr(func, "function", func).auto_alloc = True
+    getattr(func, "_function", func).auto_alloc = True
     return func
 
 

@@ -12,6 +12,7 @@ from operator import index as to_int
 from typing import Any, NoReturn
 
 from nki_sim.forms import Dims
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.legacy.index import Index, broadcast_shapes
 from nki_sim.frontend.tensor import fail
 
@@ -19,36 +20,36 @@ Tables = tuple[tuple[int, ...], ...]
 """For each axis the values at its positions."""
 
 
-class DividedIndex:
+class DividedIndex(KernelValue):
     """An index expression that adds up `tables`, one for each axis, and `constant`."""
 
-    __slots__ = ("constant", "tables")
+    __slots__ = ("_constant", "_tables")
 
     def __init__(self, tables: Tables, constant: int) -> None:
-        self.tables = tables
-        self.constant = constant
+        self._tables = tables
+        self._constant = constant
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of positions along each axis."""
-        return tuple(map(len, self.tables))
+        return tuple(map(len, self._tables))
 
     def __add__(self, other: Any) -> DividedIndex:
         if not isinstance(other, Index | DividedIndex):
-            return DividedIndex(self.tables, self.constant + _to_integer(other))
+            return DividedIndex(self._tables, self._constant + _to_integer(other))
         shape = broadcast_shapes(self.shape, other.shape)
         mine, theirs = tables_over(self, shape), tables_over(other, shape)
         summed = tuple(
             tuple(a + b for a, b in zip(one, two, strict=True)) for one, two in zip(mine, theirs, strict=True)
         )
-        return DividedIndex(summed, self.constant + other.constant)
+        return DividedIndex(summed, self._constant + other._constant)
 
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> DividedIndex:
         factor = _to_integer(other)
-        tables = tuple(tuple(factor * value for value in table) for table in self.tables)
-        return DividedIndex(tables, factor * self.constant)
+        tables = tuple(tuple(factor * value for value in table) for table in self._tables)
+        return DividedIndex(tables, factor * self._constant)
 
     __rmul__ = __mul__
 
@@ -91,16 +92,16 @@ def divide_index(value: Index | DividedIndex, divisor: Any, *, remainder: bool) 
     if len(moving) > 1:
         refuse_division(f"a division of positions along {len(moving)} axes")
     axis = moving[0] if moving else 0
-    divided = tuple(divmod(value.constant + item, number)[remainder] for item in tables[axis])
+    divided = tuple(divmod(value._constant + item, number)[remainder] for item in tables[axis])
     return DividedIndex((*tables[:axis], divided, *tables[axis + 1 :]), 0)
 
 
 def tables_over(value: Any, shape: tuple[int, ...]) -> Tables:
     """The values of an expression or an integer, without its constant, over a shape it broadcasts to."""
     if isinstance(value, Index):
-        steps = value.linear.coefficients_over(shape)
+        steps = value._linear.coefficients_over(shape)
         return tuple(tuple(k * at for at in range(count)) for k, count in zip(steps, shape, strict=True))
-    own = value.tables if isinstance(value, DividedIndex) else ()
+    own = value._tables if isinstance(value, DividedIndex) else ()
     own = (*((0,),) * (len(shape) - len(own)), *own)
     return tuple(table * count if len(table) == 1 else table for table, count in zip(own, shape, strict=True))
 
@@ -117,7 +118,7 @@ def resolve_divided(name: str, dims: Dims, keys: tuple[Any, ...]) -> tuple[int, 
         shape = broadcast_shapes(shape, getattr(item, "shape", ()))
     offset, sums = 0, [[0] * count for count in shape]
     for axis, (item, (stride, count)) in enumerate(zip(keys, dims, strict=True)):
-        first, tables = getattr(item, "constant", item), tables_over(item, shape)
+        first, tables = getattr(item, "_constant", item), tables_over(item, shape)
         _check_bounds(name, axis, count, first=first, tables=tables)
         offset += stride * first
         for total, table in zip(sums, tables, strict=True):

@@ -8,42 +8,43 @@ from operator import index as to_int
 from typing import Any
 
 from nki_sim.frontend.context import current_recorder
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.tensor import fail
 
 MAX_CORES = 2
 
 
-class nc:  # noqa: N801  the documented spelling
+class nc(KernelValue):  # noqa: N801  the documented spelling
     """`nl.nc(2)`: a dimension of two physical cores."""
 
-    __slots__ = ("count",)
+    __slots__ = ("_count",)
 
     def __init__(self, count: int) -> None:
         if to_int(count) not in range(1, MAX_CORES + 1):
             fail("grid", f"nl.nc({count}): a launch has 1 or {MAX_CORES} cores")
-        self.count = to_int(count)
+        self._count = to_int(count)
 
     def __mul__(self, other: Any) -> SpmdDim:
-        return SpmdDim((self.count, to_int(other)), core_axis=0)
+        return SpmdDim((self._count, to_int(other)), core_axis=0)
 
     def __rmul__(self, other: Any) -> SpmdDim:
-        return SpmdDim((to_int(other), self.count), core_axis=1)
+        return SpmdDim((to_int(other), self._count), core_axis=1)
 
 
-class SpmdDim:
+class SpmdDim(KernelValue):
     """One dimension of a grid made of several, one of which is distributed over the cores."""
 
-    __slots__ = ("core_axis", "sizes")
+    __slots__ = ("_core_axis", "_sizes")
 
     def __init__(self, sizes: tuple[int, ...], core_axis: int) -> None:
-        self.sizes = sizes
-        self.core_axis = core_axis
+        self._sizes = sizes
+        self._core_axis = core_axis
 
-    def core_index(self, number: int) -> int:
+    def _core_index(self, number: int) -> int:
         """The core for a program's index along this dimension."""
-        for size in reversed(self.sizes[self.core_axis + 1 :]):
+        for size in reversed(self._sizes[self._core_axis + 1 :]):
             number //= size
-        return number % self.sizes[self.core_axis]
+        return number % self._sizes[self._core_axis]
 
 
 def spmd_dim(*dims: Any) -> SpmdDim:
@@ -51,7 +52,7 @@ def spmd_dim(*dims: Any) -> SpmdDim:
     axes = [axis for axis, dim in enumerate(dims) if isinstance(dim, nc)]
     if len(axes) != 1:
         fail("grid", f"nl.spmd_dim of {len(axes)} core dimensions", "give one of them as nl.nc(2)")
-    sizes = tuple(dim.count if isinstance(dim, nc) else to_int(dim) for dim in dims)
+    sizes = tuple(dim._count if isinstance(dim, nc) else to_int(dim) for dim in dims)
     return SpmdDim(sizes, axes[0])
 
 
@@ -74,7 +75,7 @@ class LaunchGrid:
         """Yield (ids, core) of each program, the last dimension fastest."""
         for ids in product(*(range(size) for size in self.shape)):
             cores = [
-                dim.core_index(number)
+                dim._core_index(number)
                 for dim, number in zip(self._dims, ids, strict=True)
                 if isinstance(dim, SpmdDim)
             ]
@@ -85,7 +86,7 @@ def _parse_dim(item: Any) -> int | SpmdDim:
     if isinstance(item, SpmdDim):
         return item
     if isinstance(item, nc):
-        return SpmdDim((item.count,), 0)
+        return SpmdDim((item._count,), 0)
     try:
         size = to_int(item)
     except TypeError:
@@ -99,7 +100,7 @@ def _dim_size(dim: int | SpmdDim) -> int:
     if isinstance(dim, int):
         return dim
     total = 1
-    for size in dim.sizes:
+    for size in dim._sizes:
         total *= size
     return total
 

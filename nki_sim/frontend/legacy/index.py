@@ -10,6 +10,7 @@ from itertools import zip_longest
 from operator import index as to_int
 from typing import Any, NoReturn
 
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.legacy.masks import Condition
 from nki_sim.frontend.tensor import fail
 
@@ -19,12 +20,12 @@ Shape = tuple[int, ...]
 class LoopIndex(int):
     """The variable of a loop; `around` is the recorder's number of the enclosing iteration."""
 
-    around: int
+    _around: int
 
     @classmethod
-    def create(cls, value: int, around: int) -> LoopIndex:
+    def _create(cls, value: int, around: int) -> LoopIndex:
         made = cls(value)
-        made.around = around
+        made._around = around
         return made
 
 
@@ -96,34 +97,34 @@ def broadcast_shapes(left: Shape, right: Shape) -> Shape:
     return tuple(max(a, b) for a, b in reversed(pairs))
 
 
-class Index:
+class Index(KernelValue):
     """An affine expression: `linear` over the axes plus `constant`. It has no data and is not an operand.
 
     `nisa.iota` turns it into a tile; comparing it makes a mask.
     """
 
-    __slots__ = ("_views", "constant", "linear")
+    __slots__ = ("_constant", "_linear", "_views")
 
     # Makes NumPy's integers leave arithmetic to this class.
     __array_ufunc__ = None
 
     def __init__(self, linear: LinearForm, constant: int) -> None:
-        self.linear = linear
-        self.constant = constant
+        self._linear = linear
+        self._constant = constant
         # Cached results of the usual keys.
         self._views: list[Index | None] | None = None
 
     @property
     def shape(self) -> Shape:
         """Number of positions along each axis."""
-        return self.linear.shape
+        return self._linear.shape
 
     @property
     def ndim(self) -> int:
-        return len(self.linear.shape)
+        return len(self._linear.shape)
 
-    def __repr__(self) -> str:
-        return f"<index {self.shape}: {self.linear.coefficients} + {self.constant}>"
+    def _describe(self) -> str:
+        return f"<index {self.shape}: {self._linear.coefficients} + {self._constant}>"
 
     # -- axes ------------------------------------------------------------------------------------
 
@@ -153,25 +154,25 @@ class Index:
         filled += [False] * (self.ndim - filled.count(False))
         if filled.count(False) != self.ndim:
             fail("index_subscript", f"{len(keys)} places in the brackets of an index with {self.ndim} axes")
-        counts, steps = iter(self.linear.shape), iter(self.linear.coefficients)
+        counts, steps = iter(self._linear.shape), iter(self._linear.coefficients)
         shape = tuple([1 if new else next(counts) for new in filled])
         return Index(
-            intern_linear(shape, tuple([0 if new else next(steps) for new in filled])), self.constant
+            intern_linear(shape, tuple([0 if new else next(steps) for new in filled])), self._constant
         )
 
     # -- arithmetic ------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Any:
         if type(other) in INTEGERS:
-            return Index(self.linear, self.constant + other)
+            return Index(self._linear, self._constant + other)
         if type(other) is Index:
-            return Index(self.linear.add(other.linear), self.constant + other.constant)
+            return Index(self._linear.add(other._linear), self._constant + other._constant)
         if _is_tensor(other):
             return ShiftedIndex(other, self)
         return (
             other + self
-            if type(other) is ShiftedIndex or hasattr(other, "tables")
-            else Index(self.linear, self.constant + _to_integer(other, "+"))
+            if type(other) is ShiftedIndex or hasattr(other, "_tables")
+            else Index(self._linear, self._constant + _to_integer(other, "+"))
         )
 
     __radd__ = __add__
@@ -180,7 +181,7 @@ class Index:
         if _is_tensor(other):
             return NotImplemented
         factor = _to_integer(other, "*")
-        return Index(self.linear.scale(factor), self.constant * factor)
+        return Index(self._linear.scale(factor), self._constant * factor)
 
     __rmul__ = __mul__
 
@@ -213,7 +214,7 @@ class Index:
 
     def _compare(self, other: Any, op: str) -> Condition:
         rest: Index = self - other
-        return Condition(rest.linear, rest.constant, op)
+        return Condition(rest._linear, rest._constant, op)
 
     def __ge__(self, other: Any) -> Condition:
         return self._compare(other, "greater_equal")
@@ -250,28 +251,28 @@ class Index:
         fail("iterate_index", "an index expression cannot be iterated", "loop over nl.affine_range")
 
 
-class ShiftedIndex:
+class ShiftedIndex(KernelValue):
     """An index expression plus the integer in a tile of one element: `offsets[0, k] + i_f`."""
 
-    __slots__ = ("index", "source")
+    __slots__ = ("_index", "_source")
 
     def __init__(self, source: Any, index: Index) -> None:
-        if source.size != 1:
+        if source._size != 1:
             fail(
                 "indirect_indices_free_dim",
                 f"{source.name} of shape {source.shape} is added to an index expression",
                 "one element moves a whole pattern: offsets[0, k] + nl.arange(n)[None, :]",
             )  # fmt: skip
-        self.source = source
-        self.index = index
+        self._source = source
+        self._index = index
 
     def __add__(self, other: Any) -> ShiftedIndex:
-        return ShiftedIndex(self.source, self.index + other)
+        return ShiftedIndex(self._source, self._index + other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> ShiftedIndex:
-        return ShiftedIndex(self.source, self.index - other)
+        return ShiftedIndex(self._source, self._index - other)
 
 
 def refuse_condition() -> NoReturn:
@@ -290,7 +291,7 @@ def _divide(value: Index, divisor: Any, *, remainder: bool) -> Any:
 
 
 def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "dtype") and hasattr(value, "buffer")
+    return hasattr(value, "_storage")
 
 
 def _to_integer(value: Any, sign: str) -> int:
@@ -329,7 +330,7 @@ class IndexGrid(tuple[Index, ...]):
         return self[at]
 
 
-class _MGrid:
+class _MGrid(KernelValue):
     """`nl.mgrid[0:128, 0:512]`: dense indices, one per axis."""
 
     def __getitem__(self, key: Any) -> IndexGrid:
@@ -341,9 +342,9 @@ class _MGrid:
         return IndexGrid(
             Index(
                 intern_linear(
-                    shape, tuple(a.linear.coefficients[0] if at == axis else 0 for at in range(len(keys)))
+                    shape, tuple(a._linear.coefficients[0] if at == axis else 0 for at in range(len(keys)))
                 ),
-                a.constant,
+                a._constant,
             )
             for axis, a in enumerate(axes)
         )

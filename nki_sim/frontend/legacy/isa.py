@@ -37,7 +37,11 @@ from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.functions import BITWISE
 from nki_sim.operators import OPERATORS, V4_INSTRUCTIONS, Operator
 
-__all__ = ["alu", "dge_mode", "engine", "get_nc_version", "nc_version", "oob_mode", "reduce_cmd"]
+__all__ = [
+    "dge_mode", "dma_engine", "engine", "fp32", "get_nc_version", "gpsimd_engine", "nc_version", "oob_mode",
+    "reduce_cmd", "scalar_engine", "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src", "tensor_engine",
+    "unknown_engine", "vector_engine",
+]  # fmt: skip
 
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
 gpsimd_engine, unknown_engine, dma_engine = engine.gpsimd, engine.unknown, engine.dma
@@ -75,7 +79,7 @@ def _gather_result(given: Values) -> ResultType:
     """A result with what 16 indices of each element of `index` gather."""
     source, index, width = given["src_buffer"], given["index"], given.get("num_elem_per_idx", 1)
     valid = given.get("num_valid_indices")
-    whole = index.size // index.shape[0] * 16
+    whole = index._size // index.shape[0] * 16
     places = (*index.shape[1:], 16) if valid in {None, whole} else (valid,)
     return (source.shape[0], *places, width), source.dtype
 
@@ -94,7 +98,7 @@ RESULTS: dict[str, Callable[[Values], ResultType]] = {
     "max8": lambda given: _result_of_width(given, 8),
     "nc_find_index8": lambda given: (_result_of_width(given, 8)[0], "uint32"),
     "local_gather": _gather_result,
-    "sequence_bounds": lambda given: ((1, 2, _lead_tile(given).size), _lead_tile(given).dtype),
+    "sequence_bounds": lambda given: ((1, 2, _lead_tile(given)._size), _lead_tile(given).dtype),
     "tensor_partition_reduce": lambda given: ((1, *_lead_tile(given).shape[1:]), _lead_tile(given).dtype),
 }
 
@@ -197,20 +201,20 @@ _BIAS = frozenset({"float32", "float16", "bfloat16"})
 
 
 def _widen_scalars(operator: Operator, given: Values) -> None:
-    if any(str(getattr(given.get(name), "name", "")) in BITWISE for name in ("op0", "op1")):
+    if any(str(getattr(given.get(name), "_name", "")) in BITWISE for name in ("op0", "op1")):
         return
     bias = given.get("bias")
-    if isinstance(bias, Tensor) and bias.storage.dtype not in _BIAS:
+    if isinstance(bias, Tensor) and bias._storage.dtype not in _BIAS:
         fail(
             "activation_bias_invalid_type",
-            f"nisa.{operator.name}: bias ({bias.name}) is {bias.storage.dtype}, one of {sorted(_BIAS)} goes",
+            f"nisa.{operator.name}: bias ({bias.name}) is {bias._storage.dtype}, one of {sorted(_BIAS)} goes",
             "make the bias with dtype=nl.float32",
         )  # fmt: skip
     for name in _SCALARS:
         value = given.get(name)
         argument = operator.arguments_by_name.get(name)
         either = argument is not None and argument.kind == "tensor_or_float"
-        if either and isinstance(value, Tensor) and value.storage.dtype != "float32":
+        if either and isinstance(value, Tensor) and value._storage.dtype != "float32":
             given[name] = copy_tile(value, "float32")
 
 
@@ -243,10 +247,11 @@ class fp32:  # noqa: N801
 
 
 globals().update(_INSTRUCTIONS)
+__all__ += list(_INSTRUCTIONS)
 
 _namespace = Namespace(
     "nisa",
-    (*_INSTRUCTIONS, *__all__, "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"),
+    __all__,
     {
         **dict.fromkeys(V4_INSTRUCTIONS, TRN3),
         "builtin_custom_op": "use the instructions that nki-sim ops lists",

@@ -106,7 +106,7 @@ def _iota(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     result = declare_tile(expr.shape, dtype or given.get("dtype"))
     shape, boxes = result.shape, mask_boxes(mask, result.shape)
     for box in _boxes_or_whole(boxes, shape):
-        pattern, step, first = _box_pattern(expr.linear.coefficients_over(shape), expr.constant, box)
+        pattern, step, first = _box_pattern(expr._linear.coefficients_over(shape), expr._constant, box)
         issue_instruction(
             "iota", dst=_slice_box(result, box), pattern=pattern, offset=first, channel_multiplier=step
         )
@@ -127,18 +127,18 @@ def _affine_select(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile
         )  # fmt: skip
     result = declare_tile(data.shape, dtype or data.dtype)
     for item in (data, result):
-        if item.storage.dtype in _WIDE:
+        if item._storage.dtype in _WIDE:
             fail(
-                "operand_invalid_type", f"nisa.affine_select: {item.name} is {item.storage.dtype}",
+                "operand_invalid_type", f"nisa.affine_select: {item.name} is {item._storage.dtype}",
                 "floats and integers of 8 or 16 bits go; copy the tile to nl.float32 first",
             )  # fmt: skip
     boxes = mask_boxes(mask, data.shape)
     for box in _boxes_or_whole(boxes, data.shape):
-        pattern, step, first = _box_pattern(pred.linear.coefficients_over(data.shape), pred.constant, box)
+        pattern, step, first = _box_pattern(pred._linear.coefficients_over(data.shape), pred._constant, box)
         issue_instruction(
             "affine_select", dst=_slice_box(result, box), pattern=pattern, channel_multiplier=step,
             on_true_tile=_slice_box(data, box), on_false_value=to_operand_value(given["on_false_value"]),
-            cmp_op=op_value(pred.op), offset=first,
+            cmp_op=op_value(pred._op), offset=first,
         )  # fmt: skip
     return mask_result(result, boxes, data.shape)
 
@@ -162,8 +162,8 @@ def _require_moving_rows(dst: Any, src: Any) -> None:
     """Refuse a copy of one row of HBM to several partitions, at which the compiler fails."""
     if not (isinstance(src, Tensor) and isinstance(dst, Tensor)):
         return
-    repeats = src.lookup is None and src.dims[0][0] == 0 and src.dims[0][1] > 1
-    if repeats and dst.storage.on_chip and not src.storage.on_chip:
+    repeats = src._lookup is None and src._dims[0][0] == 0 and src._dims[0][1] > 1
+    if repeats and dst._storage.on_chip and not src._storage.on_chip:
         fail(
             "dma_partition_index", f"nisa.dma_copy reads one row of {src.name} for all partitions of "
             f"{dst.name} (NCC_IBCG901)", "load the row, then nl.broadcast_to",

@@ -29,11 +29,13 @@ from nki_sim.frontend.namespace import Namespace
 from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.tensor import MemoryRegion, Tensor, fail
 from nki_sim.functions import ACTIVATIONS, ALU, REDUCE
+from nki_sim.refusals import DocumentedNames
 
 __all__ = [
-    "affine_range", "arange", "empty_like", "full", "loop_reduce", "mgrid", "nc", "ndarray", "num_programs",
-    "ones", "par_dim", "program_id", "program_ndim", "psum", "sbuf", "sequential_range", "spmd_dim",
-    "static_range", "tile_size", "zeros", "zeros_like",
+    "affine_range", "arange", "atomic_rmw", "bfp16", "device_print", "ds", "empty_like", "finfo", "fp32",
+    "full", "hbm", "loop_reduce", "mgrid", "nc", "ndarray", "num_programs", "ones", "par_dim", "private_hbm",
+    "program_id", "program_ndim", "psum", "sbuf", "sequential_range", "shared_constant", "shared_hbm",
+    "shared_identity_matrix", "spmd_dim", "static_cast", "static_range", "tile_size", "zeros", "zeros_like",
 ]  # fmt: skip
 
 hbm, private_hbm, shared_hbm = MemoryRegion.hbm, MemoryRegion.private_hbm, MemoryRegion.shared_hbm
@@ -63,26 +65,28 @@ class bfp16:  # noqa: N801
     min = -3.3895313892515355e38
 
 
-class Function:
+class Function(DocumentedNames):
     """A function of the language: called on tiles it computes; passed as `op=` it names the operation."""
 
-    __slots__ = ("_call", "_defaults", "_parameters", "name")
+    __slots__ = ("_call", "_defaults", "_name", "_parameters")
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self._name = name
         self._call = FUNCTIONS.get(name)
         self._parameters = _PARAMETERS.get(name, {})
         self._defaults = _DEFAULTS.get(name, {})
 
     def __repr__(self) -> str:
-        return f"nl.{self.name}"
+        return f"nl.{self._name}"
 
     def __call__(self, *args: Any, mask: Any = None, **options: Any) -> Any:
         if self._call is None:
-            fail("unsupported", f"not supported: calling nl.{self.name}(...)", "it is an op= of instructions")
+            fail(
+                "unsupported", f"not supported: calling nl.{self._name}(...)", "it is an op= of instructions"
+            )
         values = [to_operand_value(value) for value in args]
         given = {self._parameters.get(name, name): to_operand_value(value) for name, value in options.items()}
-        if given.get("dtype") is None and self.name in _BOOLEAN:
+        if given.get("dtype") is None and self._name in _BOOLEAN:
             given["dtype"] = "bool_"
         shape: Sequence[int] = ()
         if mask is None:
@@ -94,16 +98,16 @@ class Function:
         if not isinstance(result, Tensor):
             return result
         boxes = given.get("where")
-        if self.name == "matmul":
+        if self._name == "matmul":
             return mask_result(result, product_boxes(result, boxes), result.shape)
-        if self.name == "transpose":
+        if self._name == "transpose":
             return mask_result(result, transpose_boxes(boxes), result.shape)
         return mask_result(result, boxes, shape)
 
     def _masked_shape(self, values: Sequence[Any]) -> Sequence[int]:
         """The shape that a mask is over: that of the result, or of a product's right operand."""
         tiles = [value for value in values if isinstance(value, Tensor)]
-        return tiles[-1].shape if self.name == "matmul" else broadcast_tiles(*tiles, strict=False)[0]
+        return tiles[-1].shape if self._name == "matmul" else broadcast_tiles(*tiles, strict=False)[0]
 
 
 _FUNCTIONS = {name: Function(name) for name in sorted({*FUNCTIONS, *ALU, *REDUCE, *ACTIVATIONS})}
@@ -118,7 +122,7 @@ def ds(start: Any, size: int) -> Any:
 
 def static_cast(input_data: Any, dtype: Any) -> Any:
     """Copy a tile to another type, or convert a NumPy array or number."""
-    if hasattr(input_data, "tile") or isinstance(input_data, Tensor):
+    if hasattr(input_data, "_tile") or isinstance(input_data, Tensor):
         return _FUNCTIONS["copy"](input_data, dtype=dtype)
     import numpy as np
 
@@ -173,7 +177,9 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **_: object) 
     if mask is not None:
         fail("unsupported_argument", "not supported: nl.atomic_rmw(mask=)", "update a part")
     goal, tile = to_operand_value(dst), require_on_chip("nl.atomic_rmw: value", to_operand_value(value))
-    rows = [slice(row, row + 1) for row in range(goal.shape[0])] if goal.is_indirect() else [slice(None)]
+    rows = (
+        [slice(row, row + 1) for row in range(goal.shape[0])] if goal._lookup is not None else [slice(None)]
+    )
     for row in rows:
         issue_instruction("dma_compute", dst=goal[row], srcs=[goal[row], tile[row]], reduce_op=alu(op))
 
@@ -185,12 +191,9 @@ def device_print(prefix: str, x: Any, **_: object) -> None:
 
 globals().update(_FUNCTIONS)
 globals().update(DTYPES)
+__all__ += list({**_FUNCTIONS, **DTYPES})
 
-_namespace = Namespace(
-    "nl",
-    (*_FUNCTIONS, *DTYPES, *MemoryRegion, *__all__, "atomic_rmw", "device_print", "ds", "shared_constant"),
-    {"all_reduce": "there is one device here"},
-)
+_namespace = Namespace("nl", __all__, {"all_reduce": "there is one device here"})
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.legacy.index import LoopIndex
 from nki_sim.frontend.legacy.masks import Box
 from nki_sim.frontend.legacy.recorder import legacy_recorder
@@ -32,11 +33,11 @@ def sequential_range(
     """Iterate in order; iterations may use earlier ones' writes. `directives` are for the compiler."""
     del directives
     around = legacy_recorder().current_iteration
-    numbers = LocalNumbers(sys._getframe(1))  # noqa: SLF001
+    numbers = LocalNumbers(sys._getframe(1))
     for count, value in enumerate(_loop_range(start, stop, step)):
         if count:
-            numbers.restore(sys._getframe(1))  # noqa: SLF001
-        yield LoopIndex.create(value, around)
+            numbers.restore(sys._getframe(1))
+        yield LoopIndex._create(value, around)
 
 
 def affine_range(
@@ -46,13 +47,13 @@ def affine_range(
     del directives
     recorder = legacy_recorder()
     loop, around = recorder.new_loop(), recorder.current_iteration
-    numbers = LocalNumbers(sys._getframe(1))  # noqa: SLF001
+    numbers = LocalNumbers(sys._getframe(1))
     for count, value in enumerate(_loop_range(start, stop, step)):
         if count:
-            numbers.restore(sys._getframe(1))  # noqa: SLF001
+            numbers.restore(sys._getframe(1))
         recorder.enter_iteration(loop, count)
         try:
-            yield LoopIndex.create(value, around)
+            yield LoopIndex._create(value, around)
         finally:
             recorder.leave_iteration()
 
@@ -62,7 +63,7 @@ def static_range(start: Any, stop: Any = None, step: Any = 1) -> range:
     return _loop_range(start, stop, step)
 
 
-class LoopReduction:
+class LoopReduction(KernelValue):
     """The result of `nl.loop_reduce`; assigning it to a tile reduces into the tile."""
 
     __slots__ = ("_around", "_boxes", "_op", "_value")
@@ -71,9 +72,9 @@ class LoopReduction:
         self._value = value
         self._op = op
         self._boxes = boxes
-        self._around = min([getattr(index, "around", 0) for index in indices], default=0)
+        self._around = min([getattr(index, "_around", 0) for index in indices], default=0)
 
-    def reduce_into(self, goal: Tile) -> None:
+    def _reduce_into(self, goal: Tile) -> None:
         """goal = goal op value; a tile that holds nothing yet takes the value."""
         goal = conform_shape(goal, self._value.shape)
         for box in [()] if self._boxes is None else self._boxes:
@@ -103,7 +104,7 @@ def loop_reduce(
     del dtype
     value = to_operand(x)
     indices = loop_indices if isinstance(loop_indices, Sequence) else (loop_indices,)
-    boxes = value.kept if mask is None else mask_boxes(mask, value.shape)
+    boxes = value._kept if mask is None else mask_boxes(mask, value.shape)
     return LoopReduction(value, alu(op), indices, boxes)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.tensor import fail
 
 if TYPE_CHECKING:
@@ -27,17 +28,17 @@ _OPPOSITE = {
 }  # fmt: skip
 
 
-class Mask:
+class Mask(KernelValue):
     """A conjunction of conditions."""
 
-    __slots__ = ("conditions",)
+    __slots__ = ("_conditions",)
 
     def __init__(self, conditions: tuple[Condition, ...]) -> None:
-        self.conditions = conditions
+        self._conditions = conditions
 
     def __and__(self, other: Any) -> Mask:
         if isinstance(other, Mask):
-            return Mask(self.conditions + other.conditions)
+            return Mask(self._conditions + other._conditions)
         if isinstance(other, bool):
             return self if other else NEVER
         return _refuse_expression(f"& with {type(other).__name__}")
@@ -50,9 +51,9 @@ class Mask:
     __ror__ = __or__
 
     def __invert__(self) -> Mask:
-        if len(self.conditions) != 1:
+        if len(self._conditions) != 1:
             _refuse_expression("~ of several conditions")
-        return self.conditions[0].negate()
+        return self._conditions[0]._negate()
 
     def __bool__(self) -> NoReturn:  # noqa: PLE0304  it always refuses
         from nki_sim.frontend.legacy.index import refuse_condition
@@ -62,48 +63,43 @@ class Mask:
     def __setitem__(self, key: object, value: object) -> NoReturn:
         fail("cannot_assign_to_index", "a mask does not support item assignment")
 
-    def boxes(self, shape: Sequence[int]) -> Iterator[Box]:
+    def _boxes(self, shape: Sequence[int]) -> Iterator[Box]:
         """Yield the disjoint boxes of a tile of that shape that pass the mask."""
         whole = tuple((0, count) for count in shape)
-        terms = [term for condition in self.conditions for term in condition.terms(whole)]
+        terms = [term for condition in self._conditions for term in condition._terms(whole)]
         yield from _clip_box(whole, terms)
 
 
 class Condition(Mask):
     """`linear + constant` compared with 0; also the predicate of `nisa.affine_select`."""
 
-    __slots__ = ("constant", "linear", "op")
+    __slots__ = ("_constant", "_linear", "_op")
 
     def __init__(self, linear: LinearForm, constant: int, op: str) -> None:
         super().__init__((self,))
-        self.linear = linear
-        self.constant = constant
-        self.op = op
+        self._linear = linear
+        self._constant = constant
+        self._op = op
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of positions along each axis."""
-        return self.linear.shape
+    def _negate(self) -> Condition:
+        return Condition(self._linear, self._constant, _OPPOSITE[self._op])
 
-    def negate(self) -> Condition:
-        return Condition(self.linear, self.constant, _OPPOSITE[self.op])
-
-    def terms(self, box: Box) -> list[Term]:
+    def _terms(self, box: Box) -> list[Term]:
         """(coefficients, constant) of expressions that are at least 0 where the condition holds."""
-        if self.op == "not_equal":
+        if self._op == "not_equal":
             _refuse_expression("!=")
-        steps, constant = self._coefficients_over(box), self.constant
+        steps, constant = self._coefficients_over(box), self._constant
         negated = tuple(-k for k in steps)
-        if self.op == "equal":
+        if self._op == "equal":
             return [(steps, constant), (negated, -constant)]
-        strict = 1 if self.op in {"less", "greater"} else 0
-        if self.op in _SWAPPED:
+        strict = 1 if self._op in {"less", "greater"} else 0
+        if self._op in _SWAPPED:
             return [(negated, -constant - strict)]
         return [(steps, constant - strict)]
 
     def _coefficients_over(self, box: Box) -> tuple[int, ...]:
         """Coefficients over the axes of a tile whose sizes match the expression where it moves."""
-        linear = self.linear
+        linear = self._linear
         if len(linear.shape) > len(box) and all(k == 0 for k in linear.coefficients[len(box) :]):
             steps = linear.coefficients[: len(box)]
         else:
@@ -129,7 +125,7 @@ class _EmptyMask(Mask):
 
     __rand__ = __and__
 
-    def boxes(self, shape: Sequence[int]) -> Iterator[Box]:
+    def _boxes(self, shape: Sequence[int]) -> Iterator[Box]:
         del shape
         return iter(())
 

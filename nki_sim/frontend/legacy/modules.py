@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from nki_sim.frontend.legacy import api, compiler, isa, language, typing
-from nki_sim.frontend.modules import build_constants
+from nki_sim.frontend.modules import build_constants, build_surface
 
-_CHILDREN = {"language": language, "isa": isa, "typing": typing, "compiler": compiler}
+_SOURCES = {"language": language, "isa": isa, "typing": typing, "compiler": compiler}
+_CHILDREN = {name: build_surface(f"neuronxcc.nki.{name}", source) for name, source in _SOURCES.items()}
 
 
-def _build_package() -> ModuleType:
+def _build_packages() -> dict[str, ModuleType]:
+    nki = build_surface("neuronxcc.nki", api)
+    vars(nki).update(_CHILDREN)
     package = ModuleType("neuronxcc", "The package that holds the legacy namespace.")
-    vars(package)["nki"] = api
-    vars(package)["__path__"] = []
-    vars(api).update(_CHILDREN)
-    return package
+    vars(package).update({"nki": nki, "__path__": []})
+    return {"neuronxcc": package, "neuronxcc.nki": nki}
 
 
 def _build_constants() -> dict[str, ModuleType]:
@@ -33,8 +34,7 @@ def _build_constants() -> dict[str, ModuleType]:
 
 
 MODULES: Mapping[str, ModuleType] = {
-    "neuronxcc": _build_package(),
-    "neuronxcc.nki": api,
+    **_build_packages(),
     **{f"neuronxcc.nki.{name}": module for name, module in _CHILDREN.items()},
     **_build_constants(),
 }

@@ -103,22 +103,22 @@ class LegacyRecorder(Recorder):
         line = self.current_line() if line is None else line
         for view in given.values():
             if isinstance(view, Tensor):
-                if getattr(view, "reach", None) is not None:
+                if getattr(view, "_reach", None) is not None:
                     _refuse_reach(view)
-                if view.lookup is not None:
-                    _refuse_reach(view.lookup.source)
-                if (view.storage.site.line, line) not in self._in_scope:
+                if view._lookup is not None:
+                    _refuse_reach(view._lookup.source)
+                if (view._storage.site.line, line) not in self._in_scope:
                     self._check_scope(view, line)
         self._bar_hidden_operands(operator, given, line)
         self._pending = operator, given, line
 
     def _check_scope(self, view: View, line: int) -> None:
-        made = view.storage.site.line
+        made = view._storage.site.line
         if self._scopes.is_in_scope(made, line):
             self._in_scope.add((made, line))
             return
         block = self._scopes.innermost_block(made)
-        if block is None or view.storage.id in self._constants:
+        if block is None or view._storage.id in self._constants:
             return
         fail(
             "local_variable_used_out_of_scope",
@@ -171,12 +171,12 @@ class LegacyRecorder(Recorder):
         for role in operator.outputs:
             view = given.get(role)
             if view is not None:
-                if view.storage.id not in self._reducing:
-                    self._written.add(view.storage.id)
-                if view.storage.banked and operator.name != "nc_matmul":
-                    self._foreign.add(view.storage.id)
-                if view.storage.id in self.inputs:
-                    self.written_inputs.setdefault(view.storage.id, line)
+                if view._storage.id not in self._reducing:
+                    self._written.add(view._storage.id)
+                if view._storage.banked and operator.name != "nc_matmul":
+                    self._foreign.add(view._storage.id)
+                if view._storage.id in self.inputs:
+                    self.written_inputs.setdefault(view._storage.id, line)
 
     @contextmanager
     def record_in_iteration(self, iteration: int) -> Iterator[None]:
@@ -228,13 +228,13 @@ class LegacyRecorder(Recorder):
 
     def pending_constant(self, tensor: View) -> float | None:
         """The constant that a tile holds without a recorded write."""
-        fill = self._fills.get(tensor.storage.id)
+        fill = self._fills.get(tensor._storage.id)
         return None if fill is None else fill.value
 
     def _fill_operands(self, operator: Operator, given: dict[str, Any]) -> None:
         for role, view in given.items():
-            if isinstance(view, Tensor) and view.storage.id in self._fills:
-                fill = self._fills.pop(view.storage.id)
+            if isinstance(view, Tensor) and view._storage.id in self._fills:
+                fill = self._fills.pop(view._storage.id)
                 if not _is_overwritten(operator, given, role):
                     self._write_fill(fill)
 
@@ -250,8 +250,8 @@ class LegacyRecorder(Recorder):
     def begins_reduction(self, goal: Tensor) -> bool:
         """Whether a reduction into these elements is the first, and nothing else wrote there."""
         self.flush()
-        number = goal.storage.id
-        key = (number, goal.offset, goal.dims)
+        number = goal._storage.id
+        key = (number, goal._offset, goal._dims)
         first = number not in self._written and number not in self._fills and key not in self._reductions
         self._reductions.add(key)
         self._reducing.add(number)
@@ -259,7 +259,7 @@ class LegacyRecorder(Recorder):
 
     def can_accumulate(self, tensor: Tensor) -> bool:
         """Whether a matmul may accumulate there: a PSUM tile that holds products or zeros."""
-        storage = tensor.storage
+        storage = tensor._storage
         if not storage.banked or storage.id in self._foreign:
             return False
         return storage.id not in self._fills or self._fills[storage.id][1] == 0
@@ -273,27 +273,27 @@ class LegacyRecorder(Recorder):
         operator, given, _ = self._pending
         written = given.get("dst")
         # A tile that earlier instructions also wrote would lose their values.
-        alone = result.storage.id not in self._written
-        if written is None or written.storage is not result.storage or not alone:
+        alone = result._storage.id not in self._written
+        if written is None or written._storage is not result._storage or not alone:
             return False
         place = _place_in_goal(written, result, goal)
         if place is None or not _can_write(operator, given.get("engine"), goal.buffer):
             return False
-        own = result.storage.id, place.storage.id
+        own = result._storage.id, place._storage.id
         for view in given.values():
-            read = isinstance(view, Tensor) and view is not written and view.storage.id in own
+            read = isinstance(view, Tensor) and view is not written and view._storage.id in own
             if read and _views_collide(place, view, result):
                 return False
         given["dst"] = place
         given.update(changes)
-        self._spare.append(result.storage.id)
+        self._spare.append(result._storage.id)
         return True
 
     def inherits_type(self, result: Tensor) -> bool:
         """Whether the last instruction reads a tile of its result's type."""
         given = self._pending[1].values() if self._pending else ()
         return any(
-            isinstance(view, Tensor) and view.storage is not result.storage and view.dtype == result.dtype
+            isinstance(view, Tensor) and view._storage is not result._storage and view.dtype == result.dtype
             for view in given
         )
 
@@ -315,7 +315,7 @@ def legacy_recorder() -> LegacyRecorder:
 
 
 def _refuse_reach(view: View) -> None:
-    reach = getattr(view, "reach", None)
+    reach = getattr(view, "_reach", None)
     if reach is not None:
         reach.refuse(view.name)
 
@@ -323,8 +323,8 @@ def _refuse_reach(view: View) -> None:
 def _infer_accumulate(given: dict[str, Any]) -> None:
     """Decide `accumulate=None`; whole tiles, the common case, without looking at their elements."""
     dst = given["dst"]
-    storage = dst.storage
-    if storage.started in {0, _ALL} and storage.banked and dst.size == storage.size:
+    storage = dst._storage
+    if storage.started in {0, _ALL} and storage.banked and dst._size == storage.size:
         if given.get("accumulate") is None:
             given["accumulate"] = storage.started == _ALL
         storage.started = _ALL
@@ -343,39 +343,39 @@ def _can_write(operator: Operator, engine: Any, buffer: str) -> bool:
 def _is_overwritten(operator: Operator, given: dict[str, Any], role: str) -> bool:
     """Whether an operand is overwritten whole without being read."""
     view = given[role]
-    uses = sum(1 for other in given.values() if isinstance(other, Tensor) and other.storage is view.storage)
-    whole = prod(count for step, count in view.dims if step or count == 1) == view.storage.size
+    uses = sum(1 for other in given.values() if isinstance(other, Tensor) and other._storage is view._storage)
+    whole = prod(count for step, count in view._dims if step or count == 1) == view._storage.size
     return uses == 1 and whole and role in operator.outputs and not given.get("accumulate")
 
 
 def _views_collide(written: Tensor, read: Tensor, result: Tensor) -> bool:
     """Whether an instruction would overwrite operand elements in place that it still has to read."""
-    if read.storage.id == result.storage.id:
+    if read._storage.id == result._storage.id:
         return True
-    if written.offset == read.offset and merge_dims(written.dims) == merge_dims(read.dims):
+    if written._offset == read._offset and merge_dims(written._dims) == merge_dims(read._dims):
         return False
-    row = written.storage.row
+    row = written._storage.row
     spans = []
     for view in (written, read):
-        first, free = divmod(view.offset, row)
-        last = free + sum(step * (count - 1) for step, count in view.dims[1:] if step > 0)
-        spans.append((first, first + view.dims[0][1] - 1, free - reach_below(view.dims[1:]), last))
+        first, free = divmod(view._offset, row)
+        last = free + sum(step * (count - 1) for step, count in view._dims[1:] if step > 0)
+        spans.append((first, first + view._dims[0][1] - 1, free - reach_below(view._dims[1:]), last))
     (a, b, c, d), (e, f, g, h) = spans
     return a <= f and e <= b and c <= h and g <= d
 
 
 def _place_in_goal(written: Tensor, result: Tensor, goal: Tensor) -> Tensor | None:
     """The part of the goal that corresponds to what an instruction writes of its result tile."""
-    if written.dims == result.dims:
+    if written._dims == result._dims:
         return goal
-    if len(written.dims) != len(goal.dims) or any(
+    if len(written._dims) != len(goal._dims) or any(
         count > 1 and step != other
-        for (step, count), (other, _) in zip(written.dims, result.dims, strict=True)
+        for (step, count), (other, _) in zip(written._dims, result._dims, strict=True)
     ):
         return None
-    rest, offset, dims = written.offset - result.offset, goal.offset, []
-    for (own, _), (_, count), (step, _) in zip(result.dims, written.dims, goal.dims, strict=True):
+    rest, offset, dims = written._offset - result._offset, goal._offset, []
+    for (own, _), (_, count), (step, _) in zip(result._dims, written._dims, goal._dims, strict=True):
         at, rest = divmod(rest, own)
         offset += at * step
         dims.append((step, count))
-    return Tensor(goal.storage, offset, tuple(dims))
+    return Tensor(goal._storage, offset, tuple(dims))

@@ -33,17 +33,19 @@ def split_to_rank(operator: Operator, given: dict[str, Any], most: int) -> Itera
     Yields the arguments unchanged if they fit or the instruction cannot be split.
     """
     tiles = {role: view for role, view in given.items() if isinstance(view, Tensor)}
-    if all(len(view.dims) <= most for view in tiles.values()) or operator.name not in _BY_PLACE:
+    if all(len(view._dims) <= most for view in tiles.values()) or operator.name not in _BY_PLACE:
         yield given
         return
     shape = tiles["dst"].shape
     whole = {role: view for role, view in tiles.items() if view.shape == shape}
     columns = {role: view for role, view in tiles.items() if role not in whole}
-    plain = all(view.lookup is None for view in tiles.values()) and all(map(is_column, columns.values()))
-    if not plain or len({view.storage.on_chip for view in whole.values()}) != 1:
+    plain = all(view._lookup is None for view in tiles.values()) and all(map(is_column, columns.values()))
+    if not plain or len({view._storage.on_chip for view in whole.values()}) != 1:
         yield given
         return
-    narrow = {role: view.with_pattern(view.offset, (view.dims[0], (1, 1))) for role, view in columns.items()}
+    narrow = {
+        role: view._with_pattern(view._offset, (view._dims[0], (1, 1))) for role, view in columns.items()
+    }
     for parts in _split_views(list(whole.values()), most):
         yield {**given, **narrow, **dict(zip(whole, parts, strict=True))}
 
@@ -52,7 +54,7 @@ def _split_views(views: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
     """Split the views into parts with few enough dimensions; the first dimension stays whole."""
     axes = _join_axes(
         [
-            _Axis(count, tuple(view.dims[axis][0] for view in views))
+            _Axis(count, tuple(view._dims[axis][0] for view in views))
             for axis, count in enumerate(views[0].shape)
             if axis and count > 1
         ]
@@ -62,9 +64,9 @@ def _split_views(views: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
     kept = [axes[axis] for axis in sorted(by_size[len(looped) :])] or [_Axis(1, (1,) * len(views))]
     for place in product(*(range(axis.size) for axis in looped)):
         yield [
-            view.with_pattern(
-                view.offset + sum(at * axis.steps[number] for at, axis in zip(place, looped, strict=True)),
-                (view.dims[0], *((axis.steps[number], axis.size) for axis in kept)),
+            view._with_pattern(
+                view._offset + sum(at * axis.steps[number] for at, axis in zip(place, looped, strict=True)),
+                (view._dims[0], *((axis.steps[number], axis.size) for axis in kept)),
             )
             for number, view in enumerate(views)
         ]

@@ -14,6 +14,7 @@ from operator import lt
 from typing import Any, NoReturn
 
 from nki_sim.forms import HBM_BUFFERS
+from nki_sim.frontend.kernel_values import KernelValue
 from nki_sim.frontend.legacy.access_patterns import expand_keys
 from nki_sim.frontend.legacy.index import INTEGERS, Index
 from nki_sim.frontend.legacy.recorder import legacy_recorder
@@ -28,7 +29,7 @@ class par_dim(int):  # noqa: N801  the documented spelling
     __slots__ = ()
 
 
-class BlockTensor:
+class BlockTensor(KernelValue):
     """A tensor with block dimensions, or some of its blocks: those whose leading indices are `prefix`."""
 
     __slots__ = ("_made", "_maker", "_prefix", "shape")
@@ -57,7 +58,7 @@ class BlockTensor:
     def ndim(self) -> int:
         return len(self.shape)
 
-    def __repr__(self) -> str:
+    def _describe(self) -> str:
         return f"<tensor {self.name} {self.shape} in blocks>"
 
     def __getitem__(self, key: Any) -> Tile | BlockTensor:
@@ -76,13 +77,13 @@ class BlockTensor:
         unshared = sys.getrefcount(value) <= ASSIGNED
         goal = self[key]
         if isinstance(goal, BlockTensor):
-            goal.fill_all(value)
+            goal._fill_all(value)
         else:
             assign_value(goal, value, unshared=unshared)
 
     def __iadd__(self, value: Any) -> NoReturn:
         del value
-        self.tile()
+        self._tile()
 
     def _index_blocks(self, keys: tuple[Any, ...]) -> Tile | BlockTensor:
         keys = expand_keys(keys, len(self.shape), self.name)
@@ -119,17 +120,17 @@ class BlockTensor:
             )  # fmt: skip
         return number % size
 
-    def fill_all(self, value: Any) -> None:
+    def _fill_all(self, value: Any) -> None:
         """Assign a number to every block, as `t[...] = number` does."""
         if not isinstance(value, int | float):
-            self.tile()
+            self._tile()
         left = self._maker.shape[len(self._prefix) : self._maker.rank]
         for number in product(*(range(size) for size in left)):
             goal = self[number]
             assert isinstance(goal, Tile)
             assign_value(goal, value, unshared=False)
 
-    def tile(self) -> NoReturn:
+    def _tile(self) -> NoReturn:
         """Refuse a tensor in blocks as an operand."""
         fail(
             "failed_to_infer_tile_from_local_tensor",
@@ -241,10 +242,10 @@ def _parse_buffer(buffer: Any) -> tuple[str, Any]:
     """The memory's name and, for an allocation, the object that places each block."""
     if buffer is None:
         return "sbuf", None
-    place = getattr(buffer, "place", None)
+    place = getattr(buffer, "_place", None)
     if place is not None:
-        return str(buffer.memory), place
-    name = getattr(buffer, "name", buffer)
+        return str(buffer._memory), place
+    name = getattr(buffer, "_region", buffer)
     if not isinstance(name, str):
         fail("unsupported_memory", f"buffer={buffer!r} is not a buffer", "nl.sbuf, nl.psum, nl.shared_hbm...")
     return str(name), None

@@ -37,7 +37,7 @@ _FLOAT = frozenset({"float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m
 class Tile(Tensor):
     """A view of a storage. Basic indexing (integers, slices), affine indexing, assignment, arithmetic."""
 
-    __slots__ = ("fresh", "kept", "patterns", "reach")
+    __slots__ = ("_fresh", "_kept", "_patterns", "_reach")
 
     def __init__(
         self,
@@ -48,35 +48,35 @@ class Tile(Tensor):
         patterns: dict[Any, Any] | None = None,
     ) -> None:
         # Like the base class, but without a call: making tiles takes most of a kernel's time.
-        self.storage = storage
-        self.offset = offset
-        self.dims = dims
-        self.lookup = None
-        self.reach = reach
+        self._storage = storage
+        self._offset = offset
+        self._dims = dims
+        self._lookup = None
+        self._reach = reach
         # Patterns of index expressions on tiles of these dimensions, shared by the blocks of a tensor.
-        self.patterns = patterns
+        self._patterns = patterns
         # Whether this is a whole tile that an operator returned, not a view of something declared.
-        self.fresh = False
+        self._fresh = False
         # The boxes that a masked operation filled; None for the whole tile.
-        self.kept: list[Box] | None = None
+        self._kept: list[Box] | None = None
 
     # -- indexing and assignment -----------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Tile:
         if type(key) is not tuple and isinstance(key, Mask):
-            return self.apply_mask(key)
+            return self._apply_mask(key)
         offset, dims, lookup, reach = access_patterns.resolve_access(self, key)
-        made = Tile(self.storage, offset, dims, reach)
-        made.lookup = lookup
+        made = Tile(self._storage, offset, dims, reach)
+        made._lookup = lookup
         return made
 
-    def with_pattern(self, offset: int, dims: Dims) -> Self:
+    def _with_pattern(self, offset: int, dims: Dims) -> Self:
         """Return the same storage and lookup through another pattern."""
-        return type(self)(self.storage, offset, dims, self.reach).with_lookup(self.lookup)
+        return type(self)(self._storage, offset, dims, self._reach)._with_lookup(self._lookup)
 
-    def apply_mask(self, mask: Mask) -> Tile:
+    def _apply_mask(self, mask: Mask) -> Tile:
         """Return the part that a mask keeps, which must be one box, as for operands of matmuls."""
-        boxes = list(mask.boxes(self.shape))
+        boxes = list(mask._boxes(self.shape))
         if len(boxes) != 1:
             fail(
                 "unsupported_expression_in_mask", f"a mask on {self.name} keeps {len(boxes)} boxes, not one",
@@ -92,7 +92,7 @@ class Tile(Tensor):
         unshared = sys.getrefcount(value) <= _ADDED
         if unshared and _is_product(value) and _try_accumulate(self, value):
             return self
-        kept = getattr(value, "kept", None)
+        kept = getattr(value, "_kept", None)
         for box in [()] if kept is None else kept:
             part = tuple(slice(*span) for span in box)
             assign_value(
@@ -104,19 +104,24 @@ class Tile(Tensor):
 
     # -- shapes ----------------------------------------------------------------------------------
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._storage.itemsize
+
     def reshape(self, *shape: Any, **named: Any) -> Tile:
         """View the same elements in another shape, also given as `shape=`."""
         return super().reshape(*(named.values() or shape))
 
     def broadcast_to(self, shape: Sequence[int], **_: object) -> Tile:
         """Repeat dimensions of size 1; filling partitions takes an instruction, as in `nl.broadcast_to`."""
-        if len(shape) == self.ndim and (shape[0] == self.dims[0][1] or not self.storage.on_chip):
-            return super().broadcast_to(shape)
+        if len(shape) == self.ndim and (shape[0] == self._dims[0][1] or not self._storage.on_chip):
+            return self._broadcast_to(shape)
         return as_tile(_language_function("broadcast_to")(self, shape=tuple(shape)))
 
     def expand_dims(self, axis: int) -> Tile:
         """Insert a dimension of size 1."""
-        return self.expand_dim(axis)
+        return self._expand_dim(axis)
 
     def astype(self, dtype: Any) -> Tile:
         """Copy the tile to another type."""
@@ -199,23 +204,23 @@ def as_tile(view: Tensor) -> Tile:
     """Return the view as a legacy tile; on chip, tiles have a partition and a free dimension."""
     if type(view) is Tile:
         return view
-    dims = view.dims if len(view.dims) > 1 or not view.storage.on_chip else (*view.dims, (1, 1))
-    made = Tile(view.storage, view.offset, dims)
-    made.lookup = view.lookup
-    made.fresh = True
+    dims = view._dims if len(view._dims) > 1 or not view._storage.on_chip else (*view._dims, (1, 1))
+    made = Tile(view._storage, view._offset, dims)
+    made._lookup = view._lookup
+    made._fresh = True
     return made
 
 
 def to_operand(value: Any) -> Any:
     """Return a value as an instruction takes it: a tile for a tensor, numbers and constants unchanged."""
-    return value if type(value) is Tile or not hasattr(value, "tile") else value.tile()
+    return value if type(value) is Tile or not hasattr(value, "_tile") else value._tile()
 
 
 def refuse_outside(values: Sequence[Any]) -> None:
     """Refuse tiles that reach beyond their tensors, of a call without a mask that removes that part."""
     for value in values:
-        if type(value) is Tile and value.reach is not None:
-            value.reach.refuse(value.name)
+        if type(value) is Tile and value._reach is not None:
+            value._reach.refuse(value.name)
 
 
 def mask_boxes(mask: Any, shape: Sequence[int]) -> list[Box] | None:
@@ -223,7 +228,7 @@ def mask_boxes(mask: Any, shape: Sequence[int]) -> list[Box] | None:
     if mask is None or mask is True:
         return None
     if isinstance(mask, Mask):
-        boxes = list(mask.boxes(shape))
+        boxes = list(mask._boxes(shape))
         whole = tuple((0, count) for count in shape)
         return None if boxes == [whole] else boxes
     if isinstance(mask, int) or getattr(mask, "shape", None) == ():
@@ -239,8 +244,8 @@ def mask_boxes(mask: Any, shape: Sequence[int]) -> list[Box] | None:
 def assign_value(goal: Tile, value: Any, *, unshared: bool) -> None:
     """Perform `goal[...] = value`: redirect the last instruction, or copy, or fill."""
     if type(value) is not Tile:
-        if hasattr(value, "reduce_into"):
-            value.reduce_into(goal)
+        if hasattr(value, "_reduce_into"):
+            value._reduce_into(goal)
             return
         value = to_operand(value)
     if isinstance(value, Tensor):
@@ -250,21 +255,21 @@ def assign_value(goal: Tile, value: Any, *, unshared: bool) -> None:
 
 
 def _assign_tile(goal: Tile, value: Tensor, *, unshared: bool) -> None:
-    if value.storage is goal.storage and value.offset == goal.offset and value.dims == goal.dims:
+    if value._storage is goal._storage and value._offset == goal._offset and value._dims == goal._dims:
         return
     _check_memories(goal, value)
     shape = value.shape
     same = goal.shape == shape
     view = goal if same else conform_shape(goal, shape)
     same = same or view.shape == shape
-    fresh, kept = (value.fresh, value.kept) if isinstance(value, Tile) else (False, None)
+    fresh, kept = (value._fresh, value._kept) if isinstance(value, Tile) else (False, None)
     alone = unshared and fresh and (kept is None or len(kept) == 1)
     if alone and same and _takes_type(view, value):
         changes = {"accumulate": False} if _is_product(value) else {}
         if legacy_recorder().redirect_result(value, view, **changes):
             return
     if not same:
-        value = value.broadcast_to(view.shape)
+        value = value._broadcast_to(view.shape)
     for box in [()] if kept is None else kept:
         part = tuple(slice(*span) for span in box)
         legacy_recorder().emit(OPERATORS["tensor_copy"], {"dst": view[part], "src": value[part]})
@@ -277,20 +282,22 @@ def _assign_number(goal: Tile, value: Any) -> None:
             "argument_type", f"{type(value).__name__} assigned to {goal.name}",
             "assign a tile or a number; nisa.iota makes a tile of an index expression",
         )  # fmt: skip
-    if not goal.storage.on_chip:
+    if not goal._storage.on_chip:
         _refuse_hbm(goal)
-    if goal.offset == 0 and goal.dims == row_major_dims(goal.storage.site.shape):
+    if goal._offset == 0 and goal._dims == row_major_dims(goal._storage.site.shape):
         recorder = legacy_recorder()
         recorder.flush()
-        recorder.fill_lazily(goal.storage, float(number), recorder.current_line(), recorder.current_iteration)
+        recorder.fill_lazily(
+            goal._storage, float(number), recorder.current_line(), recorder.current_iteration
+        )
     else:
         legacy_recorder().emit(OPERATORS["memset"], {"dst": goal, "value": float(number)})
 
 
 def _check_memories(goal: Tensor, value: Tensor) -> None:
-    if not goal.storage.on_chip:
+    if not goal._storage.on_chip:
         _refuse_hbm(goal)
-    if not value.storage.on_chip:
+    if not value._storage.on_chip:
         fail(
             "unsupported_memory", f"{value.name} is in {value.buffer}, it cannot be assigned to {goal.name}",
             "load it: nl.load(...)",
@@ -307,7 +314,7 @@ def _takes_type(goal: Tensor, value: Tensor) -> bool:
     It may if it would have written float32, in which it computes. It also may if its result has the type of
     an operand, which is the default when the kernel gives no type. Instructions that move elements may not.
     """
-    made, wanted = value.storage.dtype, goal.storage.dtype
+    made, wanted = value._storage.dtype, goal._storage.dtype
     if made != wanted and legacy_recorder().last_operator in _MOVING:
         return False
     return (
@@ -327,8 +334,8 @@ def _try_accumulate(goal: Tile, value: Tensor) -> bool:
 def _is_product(value: Any) -> bool:
     return (
         isinstance(value, Tile)
-        and value.fresh
-        and value.storage.banked
+        and value._fresh
+        and value._storage.banked
         and legacy_recorder().last_operator == "nc_matmul"
     )
 
@@ -341,13 +348,13 @@ def conform_shape(view: Tile, shape: Sequence[int]) -> Tile:
     """
     if view.shape == tuple(shape):
         return view
-    moving = [pair for pair in view.dims if pair[1] != 1]
+    moving = [pair for pair in view._dims if pair[1] != 1]
     if [count for _, count in moving] == [count for count in shape if count != 1]:
         pairs = iter(moving)
         dims = [next(pairs) if count != 1 else (1, 1) for count in shape]
-        if view.storage.on_chip and dims[0][1] == 1:
-            dims[0] = (view.storage.row, 1)
-        return view.with_pattern(view.offset, tuple(dims))
+        if view._storage.on_chip and dims[0][1] == 1:
+            dims[0] = (view._storage.row, 1)
+        return view._with_pattern(view._offset, tuple(dims))
     if len(shape) == view.ndim and all(a in {b, 1} for a, b in zip(shape, view.shape, strict=True)):
         return view
     return fail(

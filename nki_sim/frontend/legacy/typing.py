@@ -11,6 +11,8 @@ from nki_sim.forms import ArraySpec
 from nki_sim.frontend.operands import dtype_name
 from nki_sim.frontend.types import TensorType
 
+__all__ = ["mutable_tensor", "tensor"]
+
 _SPECIFICATION = 2
 """Items in the brackets of a stand-in for an array: its shape and its type."""
 

@@ -79,7 +79,7 @@ def require_on_chip(what: str, value: Any) -> Tensor:
     """Return the value if it is a tile in SBUF or PSUM; else refuse it."""
     if not isinstance(value, Tensor):
         fail("argument_type", f"{what} is {type(value).__name__}, it must be a tile")
-    if not value.storage.on_chip:
+    if not value._storage.on_chip:
         fail(
             "unsupported_memory", f"{what} ({value.name}) is in {value.buffer}, functions compute on chip",
             "load it first: nl.load(...), or nisa.dma_copy into a tile",
@@ -101,12 +101,12 @@ def copy_tile(value: Tensor, dtype: Any, where: MaskBoxes = None) -> Tensor:
 
 def cast_tile(value: Tensor, dtype: str, where: MaskBoxes = None) -> Tensor:
     """Return the tile itself if it has that type, else a converted copy."""
-    return value if value.storage.dtype == dtype else copy_tile(value, dtype, where)
+    return value if value._storage.dtype == dtype else copy_tile(value, dtype, where)
 
 
 def is_column(value: Tensor) -> bool:
     """Whether a tile has one element per partition."""
-    return all(count == 1 for _, count in value.dims[1:])
+    return all(count == 1 for _, count in value._dims[1:])
 
 
 def broadcast_tiles(*values: Tensor, strict: bool = True) -> tuple[tuple[int, ...], list[Tensor]]:
@@ -130,7 +130,7 @@ def broadcast_tiles(*values: Tensor, strict: bool = True) -> tuple[tuple[int, ..
 
 def _expand_rank(value: Tensor, rank: int) -> Tensor:
     while value.ndim < rank:
-        value = value.expand_dim(1)
+        value = value._expand_dim(1)
     return value
 
 
@@ -139,7 +139,7 @@ def broadcast_to_shape(value: Tensor, shape: Sequence[int]) -> Tensor:
     view = value if value.shape[0] == shape[0] else fill_partitions(value, shape[0])
     for axis, size in enumerate(shape):
         if view.shape[axis] != size:
-            view = view.broadcast(axis, size)
+            view = view._broadcast(axis, size)
     return view
 
 

@@ -104,7 +104,7 @@ def emit_transpose(
 def _transpose_in_blocks(result: Tensor, data: Tensor) -> None:
     """Transpose a larger tile on VectorE in the blocks that it takes, as the older compiler does."""
     edge = current_recorder().target.vector_transpose_max
-    matrix = data if data.ndim == _MATRIX else data.flatten_dims(1, data.ndim - 1)
+    matrix = data if data.ndim == _MATRIX else data._flatten_dims(1, data.ndim - 1)
     for row in range(0, matrix.shape[0], edge):
         for column in range(0, matrix.shape[1], edge):
             rows = slice(row, min(row + edge, matrix.shape[0]))

@@ -48,7 +48,7 @@ def load_transpose2d(src: Any, dtype: Any = None, *, where: MaskBoxes = None) ->
         _load_and_transpose(result, source)
         return result
     boxes = None if where is None else [(columns, rows) for rows, columns in where]
-    issue_instruction("dma_copy", boxes, dst=result, src=source.permute((1, 0)))
+    issue_instruction("dma_copy", boxes, dst=result, src=source._permute((1, 0)))
     return result
 
 
@@ -91,7 +91,7 @@ def _broadcast_to_goal(goal: Tensor, source: Tensor) -> Tensor:
 def _require_in_hbm(what: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         fail("argument_type", f"{what} is {type(value).__name__}, it must be a tensor in HBM")
-    if value.storage.on_chip:
+    if value._storage.on_chip:
         fail(
             "unsupported_memory", f"{what} ({value.name}) is in {value.buffer}, it must be in HBM",
             "on chip, copy with nl.copy or nisa.tensor_copy",
@@ -122,7 +122,7 @@ def broadcast_to(x: Any, shape: Sequence[int], dtype: Any = None) -> Tensor:
     if len(shape) < data.ndim:
         fail("broadcast", f"{data.name} of shape {data.shape} to {tuple(shape)}: ranks differ")
     while data.ndim < len(shape):
-        data = data.expand_dim(1)
+        data = data._expand_dim(1)
     data = broadcast_to_shape(data, shape)
     return data if dtype is None else cast_tile(data, type_name(dtype))
 
@@ -134,7 +134,7 @@ def expand_dims(x: Any, axis: Any) -> Tensor:
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     rank, view = x.ndim + len(axes), x
     for item in sorted(item + rank if item < 0 else item for item in axes):
-        view = view.expand_dim(item)
+        view = view._expand_dim(item)
     return view
 
 

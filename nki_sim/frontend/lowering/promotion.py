@@ -33,7 +33,7 @@ def as_number(value: Any) -> float | None:
 def dtype_of(value: Any) -> str:
     """Return the type name that a tile or a number counts as."""
     if isinstance(value, Tensor):
-        return value.storage.dtype
+        return value._storage.dtype
     weak = _WEAK.get(type(value)) or ("int32" if isinstance(value, int) else "")
     name = weak or type_name(getattr(value, "dtype", ""))
     if name not in DTYPES:

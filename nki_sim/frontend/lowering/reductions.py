@@ -25,10 +25,10 @@ def reduce_axes(
     kept = [dim for dim in range(1, data.ndim) if dim not in axes]
     result, whole = _declare_result(data, axes, dtype or data.dtype, keepdims=keepdims)
     order = (0, *kept, *axes)
-    dst = result if where is None else whole.permute(order)
+    dst = result if where is None else whole._permute(order)
     issue_instruction(
         "tensor_reduce", _reorder_boxes(where, order, len(axes)), dst=dst, op=op_value(op),
-        data=data.permute(order), axis=tuple(range(1 + len(kept), data.ndim)), negate=negate,
+        data=data._permute(order), axis=tuple(range(1 + len(kept), data.ndim)), negate=negate,
     )  # fmt: skip
     return result
 
@@ -43,7 +43,7 @@ def _declare_result(
     )
     whole = result
     for dim in axes:
-        whole = whole.expand_dim(dim) if whole.ndim < data.ndim else whole
+        whole = whole._expand_dim(dim) if whole.ndim < data.ndim else whole
     return result, whole
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import frexp, log2
 
-from nki_sim.dtypes import DTYPES, PACKED_DTYPES, TRN3_DTYPES, V4
+from nki_sim.dtypes import DTYPES, PACKED_DTYPES, TRN3_DTYPES, V4, integer_limits
 from nki_sim.forms import Form, Operand, ParamValue
 from nki_sim.functions import ALU_UNARY, BITWISE, REDUCE, V4_ALU
 from nki_sim.operators.rules.shapes import Breach, is_per_partition
@@ -239,7 +239,7 @@ def memset_value(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
     if dtype.kind not in {"int", "uint"}:
         return
-    least, most = dtype.limits
+    least, most = integer_limits(dtype)
     if not (value.is_integer() and least <= value <= most):
         yield Breach(
             "memset_value", f"{value!r} is not a value of {dtype.name}", "dst", dtype.name, repr(value),

@@ -97,22 +97,17 @@ BUILTINS = frozenset(
 )
 """Not `hash` and `id`, which expose addresses; not `type`, as an array's type opens raw memory."""
 
-INTERNALS = frozenset(
+UNSAFE = frozenset(
     """
-    os sys inspect functools context current current_api tracing Recorder LegacyRecorder recorder
-    OPERATORS FUNCTIONS V4_INSTRUCTIONS COLLECTIVES
-    ctypes tofile dump dumps setflags resize
-    storage start_position with_lookup with_pattern replace_dims slice_axis slice_bounds check_index
-    is_fixed has_vector_index select_range refuse_indirect refuse_out_of_bounds
-    dims lookup kept fresh patterns reach apply_mask numpy
+    ctypes dump dumps resize setflags tofile
     gi_frame gi_code gi_yieldfrom cr_frame cr_code ag_frame ag_code tb_frame tb_next
     f_back f_builtins f_code f_globals f_locals f_trace with_traceback
-    """.split()  # noqa: SIM905  thirty names read better as one text
+    """.split()  # noqa: SIM905  twenty names read better as one text
 )
 """Attributes without an underscore that lead out of a kernel.
 
-They reach imports of the simulator's modules, files and raw memory through arrays, the frames of callers, and
-what the simulator's tensors have beyond those of the documents, which a device's do not.
+They reach raw memory and files through NumPy's arrays, and the frames of callers through generators and
+tracebacks. Nothing of the simulator is among them: its modules and values have the documented names alone.
 """
 
 SPECIAL_METHODS = frozenset(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from string import Formatter
 
 from state.model import ErrorInfo
-from targets.nki.judge.allowed_names import BUILTINS, INTERNALS, MODULES, SPECIAL_METHODS
+from targets.nki.judge.allowed_names import BUILTINS, MODULES, SPECIAL_METHODS, UNSAFE
 from targets.nki.judge.normalise import parse_source
 
 _ALL_BUILTINS = frozenset(dir(builtins))
@@ -116,8 +116,7 @@ def _member_offences(module: str, name: str, line: int) -> Iterator[RuleOffence]
     allowed = MODULES.get(module, frozenset())
     if module not in MODULES or f"{module}.{name}" in MODULES:
         return
-    hidden = name in INTERNALS and allowed is None
-    if name == "*" or name.startswith("_") or hidden or (allowed is not None and name not in allowed):
+    if name == "*" or name.startswith("_") or (allowed is not None and name not in allowed):
         hint = f"of {module} a kernel may use {', '.join(sorted(allowed or {'its public names'}))}"
         yield RuleOffence("forbidden_import", f"{name} from {module}", line, hint)
 
@@ -202,7 +201,7 @@ def _attribute_offences(nodes: Nodes) -> Iterator[RuleOffence]:
             yield from _check_attribute(node, restricted)
         elif isinstance(node, ast.MatchClass):
             yield from (
-                _make_attribute_offence(name, node.lineno) for name in node.kwd_attrs if _is_internal(name)
+                _make_attribute_offence(name, node.lineno) for name in node.kwd_attrs if _is_unsafe(name)
             )
 
 
@@ -222,7 +221,7 @@ def _check_attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iter
         yield _make_attribute_offence(node.attr, node.lineno)
     elif isinstance(node.value, ast.Name) and node.value.id in restricted:
         yield from _member_offences(restricted[node.value.id], node.attr, node.lineno)
-    elif node.attr in INTERNALS or _formats_attributes(node):
+    elif node.attr in UNSAFE or _formats_attributes(node):
         yield _make_attribute_offence(node.attr, node.lineno)
 
 
@@ -242,7 +241,7 @@ def _formats_attributes(node: ast.Attribute) -> bool:
         return False
     match node.value:
         case ast.Constant(value=str() as text):
-            return any(_is_internal(name) for name in _format_lookups(text))
+            return any(_is_unsafe(name) for name in _format_lookups(text))
     return True
 
 
@@ -257,8 +256,8 @@ def _format_lookups(text: str) -> Iterator[str]:
         yield from _format_lookups(spec or "")
 
 
-def _is_internal(name: str) -> bool:
-    return name.startswith("_") or name in INTERNALS
+def _is_unsafe(name: str) -> bool:
+    return name.startswith("_") or name in UNSAFE
 
 
 def _make_attribute_offence(name: str, line: int) -> RuleOffence:

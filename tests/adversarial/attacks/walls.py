@@ -11,6 +11,7 @@ from tests.adversarial.model import Attack, Judged, body, broken, edit, expect_r
 
 IMPORT, NAME, PRIVATE = (expect_refusal(f"forbidden_{kind}") for kind in ("import", "name", "attribute"))
 RAISED = broken("kernel_exception")
+UNKNOWN = broken("unknown_name")
 EXIT = broken("kernel_exit")
 NOTHING = broken("no_program")
 GARBLED = broken("invalid_ir")
@@ -126,8 +127,7 @@ LEAVING = (
     Attack(
         "a shell, by the simulator's own import",
         body("nki.os.execv('/bin/sh', ['sh', '-c', 'true'])"),
-        PRIVATE,
-        unruled=RAISED,
+        UNKNOWN,
     ),
     Attack("fork bomb", body("import os", "while True:", "    os.fork()"), IMPORT, unruled=RAISED),
     Attack(
@@ -198,9 +198,8 @@ TAMPERING = (
     ),
     Attack(
         "the recorder, by the simulator's own import",
-        body("nl.context.current().__dict__.clear()"),
-        PRIVATE,
-        unruled=RAISED,
+        body("nl.context.current().clear()"),
+        UNKNOWN,
     ),
     Attack(
         "instructions taken off the record",
@@ -281,12 +280,6 @@ TAMPERING = (
         "luck with an address",
         beside("assert id(x)"),
         NAME,
-        unruled=CORRECT,
-    ),
-    Attack(
-        "a tensor asked for what only a simulated one has",
-        beside("try:", "    simulated = x.dims is not None", "except Exception:", "    simulated = False"),
-        PRIVATE,
         unruled=CORRECT,
     ),
     Attack(

@@ -25,6 +25,29 @@ class Span:
 
     def __len__(self):
         return self.size"""
+CONFIG = """@dataclass
+class Config:
+    dims: tuple
+    kept: int = 0
+    lookup: int = 0
+    patterns: tuple = ()
+    numpy: bool = False
+    data: int = 2048
+    storage: int = 128"""
+HELD = """@dataclass
+class Held:
+    tile: object"""
+COUNTED = """class Rows(nl.NKIObject):
+    def __init__(self, step):
+        self._step, self._next = step, 0
+
+    def _advance(self):
+        self._next += self._step
+
+    def take(self):
+        found = self._next
+        self._advance()
+        return found"""
 NAMED = """class Where(NamedTuple):
     top: int
     left: int"""
@@ -125,6 +148,19 @@ KERNELS = tuple(
             ),
         ),
         (
+            "a class whose fields have names that tensors had once",
+            define_tile_kernel(
+                CONFIG,
+                "cfg = Config(dims=x.shape)",
+                "match cfg:",
+                "    case Config(dims=(rows, _), kept=0):",
+                "        for a in range(cfg.lookup, rows, cfg.storage):",
+                "            block(a, a + cfg.storage, cfg.kept, cfg.data)",
+                "assert not cfg.numpy and not cfg.patterns, f'{cfg.dims}'",
+                imports="from dataclasses import dataclass",
+            ),
+        ),
+        (
             "named tuples from a product",
             define_tile_kernel(
                 NAMED,
@@ -221,6 +257,27 @@ KERNELS = tuple(
                 "        block(top, bottom, 0, 2048)",
                 "else:",
                 "    print('{0:>{width}d} rows'.format(256, width=5))",
+            ),
+        ),
+        (
+            "tiles printed, alone, in a list, in a dataclass and in a text",
+            define_tile_kernel(
+                HELD,
+                "print(x, [x, out], Held(x), sep='; ')",
+                "print(f'{x=} of {x.shape}, {x!s:>40} {nl.float32} {0.5:.1f}')",
+                "for a in (0, 128):",
+                "    block(a, a + 128, 0, 2048)",
+                imports="from dataclasses import dataclass",
+            ),
+        ),
+        (
+            "private names of a class of its own",
+            define_tile_kernel(
+                COUNTED,
+                "rows = Rows(128)",
+                "for _ in range(2):",
+                "    a = rows.take()",
+                "    block(a, a + 128, 0, 2048)",
             ),
         ),
         (

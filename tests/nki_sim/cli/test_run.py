@@ -112,7 +112,10 @@ def test_eager_shows_values_and_compares(pair: Any, tmp_path: Path, cli: Any) ->
     kernel = tmp_path / "scaled.py"
     text = kernel.read_text()
     kernel.write_text(
-        text.replace("    return out", "    print('first', float(tile.numpy()[0, 0]))\n    return out")
+        "import nki_sim\n"
+        + text.replace(
+            "    return out", "    print('first', float(nki_sim.read_values(tile)[0, 0]))\n    return out"
+        )
     )
     status, out, err = cli(*argv, "--eager", "--seeds", "0,1")
     report = json.loads(out)

@@ -38,7 +38,7 @@ class Writer:
             for _ in range(rounds):
                 self._loop(1)
             self._end()
-        data = self._recorder.to_bytes("kernel", [out.storage.id for out in self._outs])
+        data = self._recorder.to_bytes("kernel", [out._storage.id for out in self._outs])
         self.program = Program.from_bytes(data)
 
     def _begin(self, cores: int) -> None:

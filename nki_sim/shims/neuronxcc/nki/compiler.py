@@ -2,6 +2,6 @@
 
 import sys as _sys
 
-from nki_sim.frontend.legacy import compiler as _compiler
+from nki_sim.frontend.legacy.modules import MODULES as _MODULES
 
-_sys.modules[__name__] = _compiler
+_sys.modules[__name__] = _MODULES[__name__]

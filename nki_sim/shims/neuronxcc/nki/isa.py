@@ -2,6 +2,6 @@
 
 import sys as _sys
 
-from nki_sim.frontend.legacy import isa as _isa
+from nki_sim.frontend.legacy.modules import MODULES as _MODULES
 
-_sys.modules[__name__] = _isa
+_sys.modules[__name__] = _MODULES[__name__]

@@ -2,6 +2,6 @@
 
 import sys as _sys
 
-from nki_sim.frontend.legacy import typing as _typing
+from nki_sim.frontend.legacy.modules import MODULES as _MODULES
 
-_sys.modules[__name__] = _typing
+_sys.modules[__name__] = _MODULES[__name__]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.dtypes import DTYPES
+from nki_sim.dtypes import DTYPES, integer_limits
 from nki_sim.errors import KernelError
 from nki_sim.forms import Form, Operand
 from nki_sim.functions import COMPARE, LOGICAL
@@ -117,7 +117,7 @@ def _store_as_dtype(call: OperationCall, role: str, value: Planes) -> Planes:
     known = call.domain.known_values(value)
     if np.isnan(known).any():
         return call.domain.apply_unary(f"as {item.dtype}", value)
-    return call.domain.constant(np.clip(np.rint(known), *DTYPES[item.dtype].limits))
+    return call.domain.constant(np.clip(np.rint(known), *integer_limits(DTYPES[item.dtype])))
 
 
 def _fits_dtype(form: Form, dtype: str) -> bool:

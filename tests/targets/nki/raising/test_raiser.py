@@ -153,7 +153,7 @@ VIEWS = _kernel(
     m, n = x.shape
     out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
     w = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(dst=w, src=gamma.reshape((1, n)).broadcast_to((128, n)))
+    nisa.dma_copy(dst=w, src=gamma.reshape((1, n)).broadcast(0, 128))
     for i in range(m // 128):
         t = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=t, src=x.reshape((m // 128, 128, n))[i])
