@@ -114,7 +114,12 @@ def _start_round(state: RunState, config: RunConfig, *, plans: int) -> RoundStar
         for number, (parent, planner, model) in enumerate(zip(parents, turns, models, strict=True))
     ]
     fitted = spending.fit_slots(state, config, slots)
-    return RoundStarted(round=state.round + 1, slots=tuple(fitted), prompts=state.next_prompts)
+    return RoundStarted(
+        round=state.round + 1,
+        slots=tuple(fitted),
+        prompts=state.next_prompts,
+        executors=ensemble.weigh_executors(state, config),
+    )
 
 
 def _advance_round(state: RunState) -> list[Decision]:

@@ -3,8 +3,9 @@
 A model is named ENDPOINT/MODEL. Its share of a round's slots is its weight times its score: how often its
 kernels were valid, times their gain, divided by the cost of its answers. With little evidence, each of these
 is pulled towards the average of all models of the run, so that chance does not decide between equals. No
-share falls below a tenth of the model's weight, so that an unlucky model is tried again. Everything follows
-from the state at the beginning of a round and the run's seed.
+share falls below a tenth of the model's weight, so that an unlucky model is tried again. If executors have
+models of their own, these are drawn by such shares too, from what each brought in this role. Everything
+follows from the state at the beginning of a round and the run's seed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from random import Random
 from typing import NamedTuple
 
 from agent_core.proposers import ANY_ENDPOINT, is_llm_proposer
+from state.call_fold import role_record_name
 from state.fold import RunState
 from state.model import EffectKey, ModelRecord, Role, RunConfig, draw_seed
 
@@ -74,6 +76,16 @@ def assign_models(state: RunState, config: RunConfig, planners: Sequence[str]) -
     return dealt
 
 
+def weigh_executors(state: RunState, config: RunConfig) -> tuple[str, ...]:
+    """Return the executor's own models for the next round, MODEL=WEIGHT; empty if there is no choice."""
+    models = parse_model_shares(config.llm.executor_models)
+    if len(models) < 2:
+        return ()
+    names = {one.model: role_record_name(Role.EXECUTOR, one.model) for one in models}
+    known = {model: state.roles.get(name, ModelRecord()) for model, name in names.items()}
+    return tuple(f"{one.model}={one.weight:.6g}" for one in _weigh_models(models, known))
+
+
 def _draw_model(models: Sequence[ModelShare], draw: int) -> str | None:
     """Draw one of the models by weight, seeded with an effect's draw; None if there are no models."""
     if not models:
@@ -101,15 +113,16 @@ def model_of(state: RunState, key: EffectKey) -> str | None:
     draw = draw_seed(config.seed, key._replace(repair=0))
     slot = state.slot_of(key)
     return (
-        _draw_model(parse_model_shares(_role_models(key.role, config)), draw)
+        _draw_model(parse_model_shares(_role_models(key.role, state)), draw)
         or (slot.model if slot is not None else None)
         or _draw_model(planner_models(planner_of(state, key), config), draw)
     )
 
 
-def _role_models(role: Role, config: RunConfig) -> tuple[str, ...]:
+def _role_models(role: Role, state: RunState) -> tuple[str, ...]:
+    config = state.config
     if role is Role.EXECUTOR:
-        return config.llm.executor_models
+        return state.executors or config.llm.executor_models
     return config.llm.summarizer_models if role in (Role.SUMMARIZER, Role.REFLECTOR) else ()
 
 

@@ -3,7 +3,8 @@
 What an implementation costs, with its share of plans, repairs and lessons, is known from the run itself. Its
 first round shows it: few plans, each carried out before the next one is bought. Every later round may spend
 a part of what is left of each cap, a larger one while the best kernel is far from its bound. Where that does
-not pay for all that the settings want, second implementations go first, then plans, then kernels.
+not pay for all that the settings want, second implementations go first, then plans, then kernels; plans go
+first where second implementations have brought more for what they cost.
 
 All of it follows from the state in which a round starts, and is logged with the round's slots.
 """
@@ -14,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from math import log
 from typing import NamedTuple
 
+from state.call_fold import role_record_name
 from state.fold import RunState
-from state.model import RunConfig, SlotAssignment
+from state.model import ModelRecord, Role, RunConfig, SlotAssignment
+from state.run_state import FIRST_IMPLEMENTATIONS, FURTHER_IMPLEMENTATIONS
 
 PROBING_PLANS = 3
 """Plans for each kernel while nothing is known about their cost."""
@@ -23,6 +26,8 @@ LEAST_PLANS = 3
 """A round has fewer kernels before it has fewer plans than this for each."""
 LEAST_PART, MOST_PART = 1 / 8, 1 / 3
 """The part of what is left that a round may spend: with the best kernel at its bound, and at the start."""
+LEAST_EVIDENCE = 8
+"""Second implementations that must have been made before their gain counts."""
 LAST_PART = 0.8
 """The most that a round may spend, also the last one: costs are an estimate."""
 
@@ -49,7 +54,7 @@ def fit_slots(state: RunState, config: RunConfig, slots: Sequence[SlotAssignment
     if payable is None:
         breadth = Breadth(wanted.kernels, min(wanted.plans, PROBING_PLANS), 1)
     else:
-        breadth = fit_breadth(wanted, payable)
+        breadth = fit_breadth(wanted, payable, plans_first=is_implementing_worth_more(state))
     kept = {slot.slot for slot in asking[: breadth.kernels]}
     return [_fit_slot(slot, breadth, is_kept=slot.slot in kept) if slot in asking else slot for slot in slots]
 
@@ -89,13 +94,44 @@ def count_payable_attempts(state: RunState, config: RunConfig) -> float | None:
     return min(found, default=float("inf"))
 
 
-def fit_breadth(wanted: Breadth, payable: float) -> Breadth:
-    """Return what a round may ask for, with at most `payable` attempts, but always one."""
+def is_implementing_worth_more(state: RunState) -> bool:
+    """Return whether second implementations have gained more for what they cost than further plans.
+
+    A plan costs its planner's answers and one implementation, a second implementation its executor's answers
+    alone. What a second one gained is what it gained beyond the first.
+    """
+    first, further = (
+        state.roles.get(name, ModelRecord()) for name in (FIRST_IMPLEMENTATIONS, FURTHER_IMPLEMENTATIONS)
+    )
+    if further.attempts < LEAST_EVIDENCE or not first.attempts:
+        return False
+    planning, implementing = (_role_cost(state, role) for role in (Role.PLANNER, Role.EXECUTOR))
+    each = implementing / (first.attempts + further.attempts)
+    plan_cost, plan_gain = planning / first.attempts + each, first.log_gain / first.attempts
+    return further.log_gain / further.attempts * plan_cost > plan_gain * each
+
+
+def _role_cost(state: RunState, role: Role) -> float:
+    """Return the cost of a role's answers: in dollars, or in tokens if any price is unknown."""
+    asked = {name: one for name, one in state.roles.items() if one.answers}
+    has_prices = all(one.usd is not None for one in asked.values())
+    own = [one for name, one in asked.items() if name.startswith(role_record_name(role, ""))]
+    return sum((one.usd or 0.0) if has_prices else one.tokens for one in own)
+
+
+def fit_breadth(wanted: Breadth, payable: float, *, plans_first: bool = False) -> Breadth:
+    """Return what a round may ask for, with at most `payable` attempts, but always one.
+
+    With `plans_first`, plans go before second implementations do.
+    """
     kernels, plans, implementations = wanted
     if wanted.attempts <= payable:
         return wanted
+    least = min(plans, LEAST_PLANS)
+    if plans_first:
+        plans = _limit(plans, payable / (kernels * implementations), least=least)
     implementations = _limit(implementations, payable / (kernels * plans), least=1)
-    plans = _limit(plans, payable / (kernels * implementations), least=min(plans, LEAST_PLANS))
+    plans = _limit(plans, payable / (kernels * implementations), least=least)
     kernels = _limit(kernels, payable / (plans * implementations), least=1)
     return Breadth(kernels, _limit(plans, payable / (kernels * implementations), least=1), implementations)
 

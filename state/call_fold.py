@@ -24,6 +24,7 @@ from state.events import (
     EffectEnded,
     EvaluationCompleted,
     EvaluationFailed,
+    KernelProposed,
 )
 from state.model import (
     PREFILTER_STAGE,
@@ -33,13 +34,22 @@ from state.model import (
     ModelQuestion,
     ModelRecord,
     Price,
+    Role,
     Tokens,
     Usage,
     Verdict,
     round_seconds,
     round_usd,
 )
-from state.run_state import IllegalEvent, OpenEffect, RunState, evolve, require_live
+from state.run_state import (
+    FIRST_IMPLEMENTATIONS,
+    FURTHER_IMPLEMENTATIONS,
+    IllegalEvent,
+    OpenEffect,
+    RunState,
+    evolve,
+    require_live,
+)
 from state.session_fold import require_turn
 
 
@@ -157,16 +167,29 @@ def reserved_usd(effects: Iterable[OpenEffect]) -> float:
 
 
 def _record_answer(state: RunState, event: CallCompleted) -> RunState:
+    key = EffectKey.parse(event.key)
+    name = role_record_name(key.role, event.model)
+    after = _add_answer(state, state.models.get(event.model, ModelRecord()), event)
+    own = _add_answer(state, state.roles.get(name, ModelRecord()), event)
+    if event.call == 0 and key.repair == 0:
+        own = own.model_copy(update={"attempts": own.attempts + 1})
+    return evolve(state, models={**state.models, event.model: after}, roles={**state.roles, name: own})
+
+
+def role_record_name(role: Role, model: str) -> str:
+    """Return the name, in a run's `roles`, of what a model did in a role."""
+    return f"{role.value} {model}"
+
+
+def _add_answer(state: RunState, before: ModelRecord, event: CallCompleted) -> ModelRecord:
     tokens = event.tokens or Tokens()
-    before = state.models.get(event.model, ModelRecord())
-    after = before.model_copy(
+    return before.model_copy(
         update={
             "answers": before.answers + 1,
             "tokens": before.tokens + tokens.total,
             "usd": _add_answer_cost(before.usd, state.prices.get(event.model), tokens),
         }
     )
-    return evolve(state, models={**state.models, event.model: after})
 
 
 def _add_answer_cost(sum_usd: float | None, price: Price | None, tokens: Tokens) -> float | None:
@@ -190,16 +213,57 @@ def record_attempts(state: RunState, attempts: Iterable[Attempt]) -> dict[str, M
         if model is None:
             continue
         before = found.get(model, ModelRecord())
-        gain = log(one.speedup) if one.gained and one.speedup else 0.0
-        found[model] = before.model_copy(
-            update={
-                "attempts": before.attempts + 1,
-                "valid": before.valid + (one.verdict is Verdict.CORRECT),
-                "gains": before.gains + one.gained,
-                "log_gain": round(before.log_gain + gain, 9),
-            }
-        )
+        counted = before.model_copy(update={"attempts": before.attempts + 1})
+        found[model] = _add_result(counted, one, _log_gain(one))
     return found
+
+
+def _log_gain(one: Attempt) -> float:
+    return log(one.speedup) if one.gained and one.speedup else 0.0
+
+
+def _add_result(before: ModelRecord, one: Attempt, gain: float) -> ModelRecord:
+    return before.model_copy(
+        update={
+            "valid": before.valid + (one.verdict is Verdict.CORRECT),
+            "gains": before.gains + one.gained,
+            "log_gain": round(before.log_gain + gain, 9),
+        }
+    )
+
+
+def record_role_results(state: RunState, attempts: Iterable[Attempt]) -> dict[str, ModelRecord]:
+    """Return the roles' records after a round: what the models that wrote kernels gained, and which plans'.
+
+    An executor's attempts were counted with its answers. Of a plan, the first implementation has its own
+    gain, and each further one what it gained beyond those before it.
+    """
+    found, best = dict(state.roles), dict[EffectKey, float]()
+    planned = [one for one in attempts if not one.in_session]
+    for one in sorted(planned, key=lambda one: EffectKey.parse(f"{one.candidate}.{Role.EXECUTOR}")):
+        key = EffectKey.parse(f"{one.candidate}.{Role.EXECUTOR}")
+        slot = state.slot_of(key)
+        if slot is None or slot.model is None:
+            continue
+        author = _author_of(state, key)
+        if author is not None and (name := role_record_name(Role.EXECUTOR, author)) in found:
+            found[name] = _add_result(found[name], one, _log_gain(one))
+        plan = key._replace(implementation=0, repair=0)
+        name = FURTHER_IMPLEMENTATIONS if plan in best else FIRST_IMPLEMENTATIONS
+        before = found.get(name, ModelRecord())
+        beyond = max(0.0, _log_gain(one) - best.get(plan, 0.0))
+        best[plan] = max(best.get(plan, 0.0), _log_gain(one))
+        counted = before.model_copy(update={"attempts": before.attempts + 1})
+        found[name] = _add_result(counted, one, beyond)
+    return found
+
+
+def _author_of(state: RunState, key: EffectKey) -> str | None:
+    """Return who wrote a kernel of the round, or one that is late; None if there is none."""
+    made: object = state.outcomes.get(str(key))
+    if made is None and str(key) in state.late:
+        made = state.late[str(key)].kernel
+    return made.author if isinstance(made, KernelProposed) else None
 
 
 def apply_budget_short(state: RunState, event: BudgetShort) -> RunState:

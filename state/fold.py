@@ -92,7 +92,7 @@ __all__ = [
     "state_hash",
 ]
 
-FOLD_VERSION = 10
+FOLD_VERSION = 11
 """Raise it whenever the meaning of the state changes; snapshots of other versions are ignored."""
 
 MAX_FORMER_BESTS = 16
@@ -210,6 +210,7 @@ def _apply_round_started(state: RunState, event: RoundStarted) -> RunState:
         state,
         round=event.round,
         slots=event.slots,
+        executors=event.executors,
         parents=known,
         selected=False,
         idle=None,
@@ -248,6 +249,7 @@ def _apply_round_completed(state: RunState, event: RoundCompleted) -> RunState:
         },
         attempts=(state.attempts + event.attempts)[-state.config.search.history :],
         models=call_fold.record_attempts(state, event.attempts),
+        roles=call_fold.record_role_results(state, event.attempts),
         credits=event.credits,
         reflections=event.reflections,
     )

@@ -59,6 +59,10 @@ from state.model import (
     round_usd,
 )
 
+FIRST_IMPLEMENTATIONS = "first implementations"
+FURTHER_IMPLEMENTATIONS = "further implementations"
+"""The records in `RunState.roles` of what plans brought, by which of a plan's implementations brought it."""
+
 OutcomeEvent = Annotated[
     PredictionBatch
     | PlanProposed
@@ -162,7 +166,9 @@ class RunState(FrozenModel):
 
     `expired` says that the round's deadline has passed; `late` are the candidates in flight at that time.
     `prices` are the prices of the models that the run has called, as of the first call; `models` is how well
-    these models did. `short` maps a resource to the amount that its cap could not cover; `warned` is the
+    these models did, and `roles` what came of each role: "ROLE MODEL" of a model's answers in it,
+    FIRST_IMPLEMENTATIONS and FURTHER_IMPLEMENTATIONS of plans. `executors` are the round's, as in
+    RoundStarted. `short` maps a resource to the amount that its cap could not cover; `warned` is the
     highest mark of each cap, in percent, for which a warning was given.
 
     `before` is the state before an unfinished record of decisions: a fork from inside the record starts
@@ -205,6 +211,8 @@ class RunState(FrozenModel):
     device_seconds: float = 0.0
     prices: dict[str, Price | None] = Field(default_factory=dict)
     models: dict[str, ModelRecord] = Field(default_factory=dict)
+    roles: dict[str, ModelRecord] = Field(default_factory=dict)
+    executors: tuple[str, ...] = ()
     short: dict[Resource, float] = Field(default_factory=dict)
     warned: dict[Resource, int] = Field(default_factory=dict)
     decision_digest: str = ""

@@ -28,6 +28,7 @@ def dump_semantic(state: RunState) -> dict[str, Any]:
 def _dump_small(state: RunState) -> dict[str, Any]:
     """Return the semantic state without outcomes and `_LISTS`, which grow."""
     unset = {name for name in _ONLY_IF_SET if getattr(state, name) in (None, {})}
+    unset |= set() if state.executors else {"executors"}  # as in runs from before rounds named them
     unset |= {"starts"} if state.starts == ("kernel",) else set()  # as in runs from before other starts
     data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset | {*_LISTS, "outcomes"})
     data["open"] = {key: value["request"] for key, value in data["open"].items()}
@@ -118,6 +119,7 @@ _NOT_SEMANTIC = {
     "spent_calls",
     "device_seconds",
     "prices",
+    "roles",
     "short",
     "warned",
     "status_reason",

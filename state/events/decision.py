@@ -28,15 +28,17 @@ from state.model import (
 class RoundStarted(Event):
     """A round begins; what its proposals may use of earlier results is frozen here.
 
-    `prompts` is the version of the prompts for the round, as in RunCreated.
+    `prompts` is the version of the prompts for the round, as in RunCreated. `executors` are the models that
+    may write kernels, MODEL=WEIGHT, by what each has brought so far; empty: as the settings say.
     """
 
-    version = 2
+    version = 3
     family = "round"
     type: Literal["RoundStarted"] = "RoundStarted"
     round: int = Field(ge=1)
     slots: tuple[SlotAssignment, ...]
     prompts: Digest | None = None
+    executors: tuple[str, ...] = Field(default=(), exclude_if=is_empty)
 
 
 class RoundDeadlinePassed(Event):

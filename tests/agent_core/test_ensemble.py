@@ -163,6 +163,36 @@ def test_roles_with_models_of_their_own_use_these_and_the_others_the_slot_s():
     assert ensemble.model_of(plain, effect(Role.EXECUTOR)) == "a/plans"
 
 
+def executors(state_roles: dict[str, ModelRecord], *models: str):
+    settings = config("a/plans")
+    llm = settings.llm.model_copy(update={"executor_models": models})
+    settings = settings.model_copy(update={"llm": llm})
+    state = World().state.model_copy(update={"config": settings, "roles": state_roles})
+    return state, settings
+
+
+def test_executors_are_drawn_by_what_they_gained_for_what_they_cost_in_this_role():
+    good = ModelRecord(answers=100, attempts=100, usd=1.0, valid=60, gains=30, log_gain=6.0)
+    dear = good.model_copy(update={"usd": 4.0, "log_gain": 2.0})
+    roles = {"executor c/good": good, "executor d/dear": dear, "planner d/dear": good}
+    state, settings = executors(roles, "c/good", "d/dear")
+    shares = ensemble.weigh_executors(state, settings)
+    weights = dict(ensemble.parse_model_shares(shares))
+    assert weights["c/good"] > 3 * weights["d/dear"] >= 3 * ensemble.LEAST_SHARE
+    named = state.model_copy(update={"executors": shares})
+    drawn = Counter(ensemble.model_of(named, effect(Role.EXECUTOR, plan)) for plan in range(200))
+    assert drawn["c/good"] > 130
+    assert drawn["d/dear"] > 0
+    before = Counter(ensemble.model_of(state, effect(Role.EXECUTOR, plan)) for plan in range(200))
+    assert 70 < before["d/dear"] < 130, "until a round names shares, the settings' weights count"
+
+
+def test_executors_without_a_choice_or_evidence_keep_the_settings_weights():
+    assert ensemble.weigh_executors(*executors({}, "c/only")) == ()
+    assert ensemble.weigh_executors(*executors({})) == ()
+    assert ensemble.weigh_executors(*executors({}, "c/one=3", "d/two")) == ("c/one=3", "d/two=1")
+
+
 def test_a_round_names_the_model_of_each_slot():
     settings = small(rounds=1).model_copy(
         update={"planner": ("local",), "llm": LlmConfig(models=("local/only",))}

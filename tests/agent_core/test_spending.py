@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from agent_core.spending import (
 from state.events import EvaluationCompleted, PlanStarted, RoundStarted
 from state.fold import RunState
 from state.model import EffectKey, ModelRecord, RunConfig, SlotAssignment
+from state.run_state import FIRST_IMPLEMENTATIONS, FURTHER_IMPLEMENTATIONS
 from tests.support.path_kernels import ROOT, Paths
 from tests.support.world import World, correct_evaluation, small
 
@@ -149,6 +151,47 @@ def test_a_round_never_asks_for_more_than_is_wanted_or_paid(wanted, payable):
     assert all(1 <= mine <= theirs for mine, theirs in zip(found, wanted, strict=True))
     assert found.attempts <= max(1.0, payable)
     assert wanted.attempts > payable or found == wanted
+
+
+def roles(second_gain: float, seconds: int = 10) -> dict[str, ModelRecord]:
+    """Return the records of a run whose plans cost US$ 0.3 and gained 5 % each, an implementation 0.1."""
+    first = ModelRecord(attempts=20, log_gain=1.0)
+    return {
+        f"planner {MODEL}": ModelRecord(answers=20, attempts=20, usd=6.0),
+        f"executor {MODEL}": ModelRecord(answers=30, attempts=20 + seconds, usd=0.1 * (20 + seconds)),
+        FIRST_IMPLEMENTATIONS: first,
+        FURTHER_IMPLEMENTATIONS: ModelRecord(attempts=seconds, log_gain=second_gain * seconds),
+    }
+
+
+def test_plans_go_first_where_second_implementations_bring_more_for_what_they_cost():
+    """A plan with its implementation costs four times as much as a second implementation."""
+    state = pay(between_rounds(model_config()), 2.0, 7)  # 21 attempts are paid
+    assert plans_of(state.model_copy(update={"roles": roles(0.02)})) == [(3, 2)] * 3
+    assert plans_of(state.model_copy(update={"roles": roles(0.005)})) == [(7, 1)] * 3
+    assert plans_of(state.model_copy(update={"roles": roles(0.02, seconds=7)})) == [(7, 1)] * 3, (
+        "too few second implementations to judge by"
+    )
+
+
+def test_without_a_price_roles_are_compared_by_tokens():
+    known = roles(0.02)
+    for name, tokens in ((f"planner {MODEL}", 1_000), (f"executor {MODEL}", 60_000)):
+        known[name] = known[name].model_copy(update={"usd": None, "tokens": tokens})
+    state = pay(between_rounds(model_config()), 2.0, 7)
+    assert plans_of(state.model_copy(update={"roles": known})) == [(7, 1)] * 3
+
+
+def test_a_run_records_what_implementations_brought():
+    world = start_world(model_config())
+    world.finish(until=lambda state: state.round == 2 and not state.in_round)
+    found = world.state.roles
+    first, further = found[FIRST_IMPLEMENTATIONS], found[FURTHER_IMPLEMENTATIONS]
+    assert first.attempts > 0
+    assert further.attempts > 0
+    assert first.log_gain > 0
+    total = sum(log(one.speedup) for one in world.state.attempts if one.gained and one.speedup)
+    assert first.log_gain + further.log_gain <= total + 1e-6
 
 
 @given(breadths, st.floats(0, 700), st.floats(0, 700))
