@@ -1,4 +1,4 @@
-"""The session of a kernel for the page: its turns with their tool calls, every text of a bounded length."""
+"""The sessions of a kernel for the page: turns with their tool calls, every text of a bounded length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agentctl.page.json_responses import shorten_text
 from agentctl.views.candidate import load_candidate
-from agentctl.views.session import SessionView, ToolCallView, TurnView, load_session
+from agentctl.views.session import SessionView, ToolCallView, TurnView, load_planning, load_session
 from state.reader import LogReader
 
 MOST_TURNS = 200
@@ -57,29 +57,46 @@ class DialogueTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionPage:
-    """The session of `kernel`, None if none was held; `left_out` is how many turns more there were."""
+class Dialogue:
+    """A session with the turns that are shown of it; `left_out` is how many more there were."""
 
-    kernel: str
     session: SessionView | None
     turns: tuple[DialogueTurn, ...] = ()
     left_out: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SessionPage(Dialogue):
+    """The session that wrote `kernel`, None if none was held; `planning` is that of its planner."""
+
+    kernel: str = ""
+    planning: Dialogue | None = None
+
+
 def session_page(reader: LogReader, run: str, name: str, *, at: int | None = None) -> SessionPage:
-    """Return a candidate's session; with `at`, as it was after that event of the run.
+    """Return a candidate's sessions; with `at`, as they were after that event of the run.
 
     Raises:
         DaemonError: the run has no such candidate (yet), or no such event.
         StreamUnknown: there is no such run.
     """
     kernel = load_candidate(reader, run, name, at=at).id
-    held = load_session(reader, run, kernel, at=at)
-    if held is None:
-        return SessionPage(kernel, None)
-    shown = held.turns[:MOST_TURNS]
+    written = _show_dialogue(load_session(reader, run, kernel, at=at))
+    planned = load_planning(reader, run, kernel, at=at)
     return SessionPage(
+        session=written.session,
+        turns=written.turns,
+        left_out=written.left_out,
         kernel=kernel,
+        planning=None if planned is None else _show_dialogue(planned),
+    )
+
+
+def _show_dialogue(held: SessionView | None) -> Dialogue:
+    if held is None:
+        return Dialogue(None)
+    shown = held.turns[:MOST_TURNS]
+    return Dialogue(
         session=replace(held, turns=()),
         turns=tuple(_show_turn(place, one) for place, one in enumerate(shown, start=1)),
         left_out=len(held.turns) - len(shown),

@@ -20,8 +20,8 @@ from state.model import EffectKey, Role
 from state.reader import LogReader
 from state.records import RecordedEvent
 
-SESSION_ROLE = "session"
-"""The prompt of sessions; their answers are turns."""
+SESSION_ROLES = ("session", "planner_session")
+"""The prompts of sessions; their answers are turns."""
 
 MODEL_ROLES = (Role.PLANNER, Role.EXECUTOR, Role.SUMMARIZER, Role.REFLECTOR)
 """The roles whose effects may ask models, in order."""
@@ -126,7 +126,7 @@ def _build_exchange(reader: LogReader, item: RecordedEvent, ended: RecordedEvent
         case=case,
         outcome=_call_outcome(event),
         answer=answer,
-        text=_answer_prose(answer, in_session=begun.role == SESSION_ROLE),
+        text=_answer_prose(answer, in_session=begun.role in SESSION_ROLES),
         said=_failure_text(event),
         ms=event.ms if isinstance(event, (CallCompleted, CallFailed)) else None,
         input_tokens=tokens.input if tokens else None,

@@ -48,17 +48,26 @@ function turn(one) {
     one.calls.map(toolCall));
 }
 
-/** The section of a kernel's session; null where none was held. `path` leads to a kernel by its name. */
-export function dialogue(found, path) {
+/** The sections of a kernel's sessions, its planner's first. `path` leads to a kernel by its name. */
+export function dialogues(found, path) {
+  return [
+    found.planning ? section("Planner's session", found.planning) : null,
+    section("Session", found, found.session && found.session.candidate !== found.kernel
+      ? h("p", {}, "It is the session of ", h("a", { href: path(found.session.candidate) }, found.session.candidate), ", which submitted this kernel besides.")
+      : null),
+  ];
+}
+
+/** One session; null where none was held. */
+function section(title, found, note = null) {
   const held = found.session;
   if (!held) return null;
   const ended = held.reason ? pill(words(held.reason), CALM.has(held.reason) ? "good" : "warn") : pill("goes on");
   const spent = held.input_tokens ? `, ${tokens(held)}, ${paid(held.cost_usd)}` : "";
-  return h("section", { class: "session" }, h("h3", {}, "Session"),
+  return h("section", { class: "session" }, h("h3", {}, title),
     h("p", {}, `${held.model}: ${held.turns_taken} of ${count(held.most_turns, "turn")}${spent} `, ended,
       held.detail ? h("span", { class: "soft" }, ` ${held.detail}`) : null),
-    held.candidate === found.kernel ? null
-      : h("p", {}, "It is the session of ", h("a", { href: path(held.candidate) }, held.candidate), ", which submitted this kernel besides."),
+    note,
     h("ol", { class: "dialogue" }, found.turns.map(turn)),
     found.left_out ? h("p", { class: "soft" }, `${count(found.left_out, "turn")} more: agentctl show prints all`) : null);
 }

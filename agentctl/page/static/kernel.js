@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { kernelPath } from "./candidates.js";
 import { figures } from "./charts.js";
 import { diff, source } from "./code.js";
-import { dialogue } from "./dialogue.js";
+import { dialogues } from "./dialogue.js";
 import { fill, h, pill, table } from "./dom.js";
 import { runPath } from "./runs.js";
 import { counter, count, duration, fate, latency, ms, number, percent, times, words } from "./text.js";
@@ -105,7 +105,7 @@ export class KernelView {
       h("h2", { tabindex: "-1" }, `Kernel ${one.id}`), this.moment(), facts(one, this.at, this.tab), plan(one),
       h("section", {}, h("h3", {}, "What changed"), this.choice(one, changes), changes),
       h("section", {}, h("h3", {}, "The judge's report"), judged(one)),
-      dialogue(held, (name) => kernelPath(this.run, name, this.at, this.tab)),
+      ...dialogues(held, (name) => kernelPath(this.run, name, this.at, this.tab)),
       h("section", {}, h("h3", {}, own.candidate.profile?.predicted ? "Profile (predicted)" : "Profile"), profile(own, parent)),
       h("section", {}, h("h3", {}, "Source"), one.source === null ? h("p", { class: "soft" }, "There is none.") : source(own.lines)));
     await this.compare(one, changes, signal);

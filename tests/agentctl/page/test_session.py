@@ -25,7 +25,7 @@ EVIL = f"{recorded.HOSTILE} {recorded.TRICKS}"
 
 def script(request, delivery):
     """A model that tries two changes, submits both, and says and sends what means to do harm."""
-    if not request.tools:
+    if not request.tools or any(tool.name == "submit_plans" for tool in request.tools):
         return answer_request(request, delivery)
 
     def change(name: str, old: int, new: int) -> dict:
@@ -47,7 +47,8 @@ def script(request, delivery):
 @pytest.fixture(scope="module")
 def session_home(tmp_path_factory):
     home = tmp_path_factory.mktemp("session") / "home"
-    config = LOOP.model_copy(update={"search": LOOP.search.model_copy(update={"rounds": 1})})
+    search, llm = LOOP.search, LOOP.llm.model_copy(update={"planner_form": "loop"})
+    config = LOOP.model_copy(update={"search": search.model_copy(update={"rounds": 1}), "llm": llm})
 
     def finish() -> str:
         with EventLog.open(home) as log:
@@ -86,6 +87,20 @@ def test_a_session_comes_turn_by_turn_with_what_was_sent_and_answered(session_pa
     assert evaluated["latency_ms"] > 0
     besides = session_page.get(f"/api/runs/{run}/kernels/{further}/session").json
     assert (besides["kernel"], besides["session"]) == (further, found["session"])
+
+
+def test_the_session_that_planned_a_kernel_comes_with_it(session_page, held):
+    run, first, further = held
+    found = session_page.get(f"/api/runs/{run}/kernels/{first}/session").json
+    planning = found["planning"]
+    assert planning["session"]["role"] == "planner_session"
+    assert (planning["session"]["reason"], planning["left_out"]) == ("submitted", 0)
+    assert [call["tool"] for turn in planning["turns"] for call in turn["calls"]][-1] == "submit_plans"
+    assert not any(turn["text"].startswith("{") for turn in planning["turns"]), "prose, without the calls"
+    besides = session_page.get(f"/api/runs/{run}/kernels/{further}/session").json
+    assert besides["planning"] == planning
+    initial = session_page.get(f"/api/runs/{run}/kernels/initial/session").json
+    assert (initial["session"], initial["planning"]) == (None, None)
 
 
 def test_texts_are_bounded_and_a_call_that_is_no_json_comes_as_it_is(session_page, held):
@@ -129,8 +144,10 @@ def test_a_session_is_read_as_a_dialogue_and_its_markup_is_text(browser, session
     found = visit(browser, session_page, width=width, scheme=scheme)
     page = found.open(f"#/run/{run}")
     page.goto(f"{session_page.origin}/#/run/{run}/kernel/{further}")
-    session = page.locator(".session")
-    expect(session.get_by_role("heading", name="Session")).to_be_visible()
+    planning, session = page.locator(".session").first, page.locator(".session").last
+    expect(planning.get_by_role("heading", name="Planner's session")).to_be_visible()
+    expect(planning.locator("summary", has_text="submit_plans").first).to_be_visible()
+    expect(session.get_by_role("heading", name="Session", exact=True)).to_be_visible()
     expect(session.locator(".dialogue > li")).to_have_count(4)
     expect(session).to_contain_text(f"{fake_models.MODEL}: 4 of 8 turns")
     expect(session.locator("summary", has_text="evaluate").first).to_contain_text("correct")
@@ -144,5 +161,6 @@ def test_a_session_is_read_as_a_dialogue_and_its_markup_is_text(browser, session
     found.shot(f"session-{width}-{scheme}")
     session.get_by_role("link", name=first).click()
     expect(page.locator("main h2")).to_have_text(f"Kernel {first}")
-    expect(page.locator(".session")).not_to_contain_text("besides.")
+    expect(page.locator(".session")).to_have_count(2)
+    expect(page.locator(".session").last).not_to_contain_text("besides.")
     found.clean()
