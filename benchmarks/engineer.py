@@ -5,11 +5,13 @@
 
 The engineer is simulated (`tests/support/simulated_engineer.py`): it makes mistakes at known rates, and
 mends them with known odds when a tool or the judge tells it so. Prompts and tools are the real ones;
-kernels are judged by the simulator in this process, on one set of inputs. No model is asked. Both forms have
-the same skill, seeds and budget of tokens for each task, plans included. A task is solved by a correct kernel
-at least 1.02 times as fast as the first one, by predicted latency. `tokens` counts every token that is sent
-or answered, by the estimate that budgets use; `priced` counts a tenth of those that the question before had
-sent too, which is what vendors charge for them. Exit status 0.
+kernels are judged by the simulator in this process, on one set of inputs. No model is asked. Three forms
+have the same skill, seeds and budget of tokens for each task, plans included: with `question`, plans and
+kernels are answers to questions; with `loop`, kernels are written in sessions with tools; with `sessions`,
+plans are too. A task is solved by a correct kernel at least 1.02 times as fast as the first one, by predicted
+latency. `tokens` counts every token that is sent or answered, by the estimate that budgets use; `priced`
+counts a tenth of those that the question before had sent too, which is what vendors charge for them.
+Exit status 0.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ sys.path[:1] = [str(ROOT)]  # as with `python -m`: both spellings work
 from tests.support.engineer_tasks import TASKS, Task, TaskResult, attempt_task  # noqa: E402
 
 CACHED_PARTS = {"tokens": 1.0, "priced": 0.1}
-FORMS = ("question", "loop")
+FORMS = ("question", "loop", "sessions")
 BUDGETS = (100_000, 200_000, 400_000)
 
 
@@ -45,10 +47,10 @@ async def attempt_all(
 def _row(unit: str, budget: int, found: dict[str, list[TaskResult]], seeds: int) -> str:
     solved = {form: sum(one.is_solved for one in found[form]) / seeds for form in FORMS}
     tasks = len(found["loop"]) // seeds
-    times = f"{solved['loop'] / solved['question']:.1f}" if solved["question"] else "-"
     cells = [f"{solved[form]:.1f} of {tasks}" for form in FORMS]
+    times = [f"{solved[form] / solved['question']:.1f}" if solved["question"] else "-" for form in FORMS[1:]]
     drafts = [f"{mean(one.drafts for one in found[form]):.1f}" for form in FORMS]
-    return " | ".join([f"| {unit}", f"{budget:,}", *cells, times, *drafts]) + " |"
+    return " | ".join([f"| {unit}", f"{budget:,}", *cells, *times, *drafts]) + " |"
 
 
 def main() -> int:
@@ -64,8 +66,9 @@ def main() -> int:
     if unknown := wanted - {task.name for task in TASKS}:
         there = ", ".join(task.name for task in TASKS)
         parser.error(f"no task {', '.join(sorted(unknown))}; there are {there}")
-    print("| unit | budget for a task | question | loop | times as many | drafts, question | drafts, loop |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    heads = ["unit", "budget for a task", *FORMS, *(f"{form}, times as many" for form in FORMS[1:])]
+    heads += [f"drafts, {form}" for form in FORMS]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}", flush=True)
     for unit, part in CACHED_PARTS.items():
         for budget in map(int, asked.budgets.split(",")):
             found = {

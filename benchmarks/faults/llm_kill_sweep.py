@@ -1,12 +1,12 @@
 """Money under kills: the daemon killed at every event boundary of a run that buys answers of a faulty model.
 
 A run asks a scripted server over real sockets, by the wire format of OpenAI and then by Anthropic's: with
-questions, in sessions, and in sessions that submit several kernels or end because their share of the cap is
-spent. `--only WORDS` takes those whose name has these words. The server faults at a third of the requests;
-where it takes no key or the account has no money, the run pauses, and a person lets it go on. The daemon is
-killed at the N-th hit of a crash point, for every N: before and after each commit, and between an answer and
-its event. Then the run is finished, and held against the run that nobody killed. The last full summary is
-kept in `benchmarks/results/llm_kill_sweep.json`.
+questions, in sessions, in sessions that submit several kernels or end because their share of the cap is
+spent, and in sessions of planners too. `--only WORDS` takes those whose name has these words. The server
+faults at a third of the requests; where it takes no key or the account has no money, the run pauses, and a
+person lets it go on. The daemon is killed at the N-th hit of a crash point, for every N: before and after
+each commit, and between an answer and its event. Then the run is finished, and held against the run that
+nobody killed. The last full summary is kept in `benchmarks/results/llm_kill_sweep.json`.
 """
 
 from __future__ import annotations
@@ -74,9 +74,19 @@ def run(options: argparse.Namespace, report: Report) -> None:
 
 
 def sweep(
-    folder: Path, lives: Lives, wire: WireFormat, points: Iterable[int], *, seed: int = SEED, report: Report
+    folder: Path,
+    lives: Lives,
+    wire: WireFormat,
+    points: Iterable[int],
+    *,
+    seed: int = SEED,
+    at: str = "",
+    report: Report,
 ) -> None:
-    """Report the run that nobody kills, then one killed at each of these points, until it is over before."""
+    """Report the run that nobody kills, then one killed at each of these points, until it is over before.
+
+    A point is the n-th hit of the crash point `at`, or of any.
+    """
     with LlmServer(create_faulty_script(0)) as server:
         home = folder / "calm"
         calm_run = submit_run(home, wire, seed)
@@ -86,7 +96,7 @@ def sweep(
         calm = read_story(home, calm_run, CAP_USD)
     report(Case(CALM, wire.name, "ended", figures={"format": wire.name, **vars(calm)}))
     for point in points:
-        killed = _kill_at(folder / f"at{point}", lives, wire, point, seed)
+        killed = _kill_at(folder / f"at{point}", lives, wire, point, seed=seed, at=at)
         if killed is None:
             return
         report(make_case(wire, killed, calm))
@@ -99,11 +109,13 @@ def make_case(wire: WireFormat, killed: KilledRun, calm: Story) -> Case:
     return Case("SIGKILL", place, "ended alike", "; ".join(killed.find_wrong(calm)), figures)
 
 
-def _kill_at(home: Path, lives: Lives, wire: WireFormat, point: int, seed: int) -> KilledRun | None:
+def _kill_at(
+    home: Path, lives: Lives, wire: WireFormat, point: int, *, seed: int, at: str
+) -> KilledRun | None:
     """Kill a run once, its faults beginning with another kind at each point; None: it was over before."""
     with LlmServer(create_faulty_script(point)) as server:
         run_ = submit_run(home, wire, seed)
-        status = lives.live_once(home, run_, wire, server, crash_at=str(point))
+        status = lives.live_once(home, run_, wire, server, crash_at=f"{at}:{point}" if at else str(point))
         if status == 0:
             return None
         if status != -signal.SIGKILL:

@@ -20,6 +20,7 @@ from typing import Any
 
 from agent_core.prompting import builtin_prompts
 from agent_core.providers.retry import RetryPolicy
+from agent_core.tools.lookup import collect_sections
 from benchmarks.faults.llm_story import AMBITIOUS
 from daemon.calls.llm_roles import RoleFactory
 from daemon.command_models import Resume, run_id
@@ -50,13 +51,17 @@ class WireFormat:
     form: RoleForm = "question"
     is_ambitious: bool = False
     """Sessions submit several kernels, and may spend so little that some end before they do."""
+    planner_form: RoleForm | None = None
+    """With "loop", planners hold sessions too; the run is then a small one."""
 
     @property
     def name(self) -> str:
         """What the figures call it: the format, and how kernels are written."""
         if self.form == "question":
             return self.address
-        return f"{self.address} sessions{' of several kernels, with shares' if self.is_ambitious else ''}"
+        planners = ", planners' too" if self.planner_form == "loop" else ""
+        ambition = " of several kernels, with shares" if self.is_ambitious else ""
+        return f"{self.address} sessions{ambition}{planners}"
 
     @property
     def model(self) -> str:
@@ -78,6 +83,8 @@ FORMATS = {
         WireFormat("anthropic", "anthropic", "loop"),
         WireFormat("local", "openai", "loop", is_ambitious=True),
         WireFormat("anthropic", "anthropic", "loop", is_ambitious=True),
+        WireFormat("local", "openai", "loop", planner_form="loop"),
+        WireFormat("anthropic", "anthropic", "loop", planner_form="loop"),
     )
 }
 
@@ -98,7 +105,8 @@ UNBROKEN = BreakerPolicy(failures=1000)
 
 
 def create_config(wire: WireFormat, seed: int = 3, *, rounds: int = 1) -> RunConfig:
-    """Return the configuration of the run: every role is asked, repairs too."""
+    """Return the configuration of the run: every role is asked, and repairs too but in a small run."""
+    is_small = wire.planner_form == "loop"
     return RunConfig(
         problem="silu",
         size="reduced",
@@ -110,11 +118,18 @@ def create_config(wire: WireFormat, seed: int = 3, *, rounds: int = 1) -> RunCon
             models=(wire.model,),
             max_output_tokens=1000,
             form=wire.form,
+            planner_form=wire.planner_form,
             turns=8,
             session_percent=SHARE_PERCENT if wire.is_ambitious else 100,
         ),
         search=SearchConfig(
-            beam=1, plans=2, implementations=2, rounds=rounds, explorers=0, repairs=1, within_percent=0
+            beam=1,
+            plans=2,
+            implementations=1 if is_small else 2,
+            rounds=rounds,
+            explorers=0,
+            repairs=0 if is_small else 1,
+            within_percent=0,
         ),
     )
 
@@ -205,7 +220,8 @@ def fork_lives() -> None:
     for module in PRELOADED:
         import_module(module)
     fakes.create_submission(create_config(FORMATS["openai"]))
-    builtin_prompts()  # read once: all lives are told the same, whatever is edited meanwhile
+    own = builtin_prompts()  # read once: all lives are told the same, whatever is edited meanwhile
+    collect_sections(own, RunConfig().target)  # what `lookup` reads, slowly
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

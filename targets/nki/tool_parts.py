@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from targets.nki.rewrites import answer_in_worker
 from targets.nki.rewrites.prediction_scale import problem_job_fields
 
 
+@cache
 def list_rule_texts() -> tuple[RuleText, ...]:
     """Return the simulator's rules, sorted by code."""
     return tuple(RuleText(rule.code, rule.says, rule.fix) for rule in collect_rules())

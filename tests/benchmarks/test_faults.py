@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -29,6 +30,7 @@ from tests.support import failing_disk as disk
 from tests.support.failing_disk import Fault, failing_disk
 from tests.support.host_faults import Outcome
 from tests.support.llm_server import Asked
+from tests.support.sweeps import is_exhaustive
 
 EVERY = 43
 
@@ -274,6 +276,19 @@ def test_no_kill_makes_a_run_buy_an_answer_again_or_end_otherwise(folder, wire):
     assert found["answers"] == found["kills"] * found["calm"]["answered"]
     assert cases[0].figures["failed"] == cases[0].figures["recovered"]
     assert 0 < found["most_usd"] <= CAP_USD
+
+
+@pytest.mark.slow
+def test_no_event_boundary_makes_planners_sessions_buy_an_answer_again(folder):
+    """Killed behind each commit of a small run; a full run takes two of them, SWEEP=all every one."""
+    lives, cases, wire = Lives(), [], FORMATS["openai sessions, planners' too"]
+    points = itertools.count(1) if is_exhaustive() else (7, 23)
+    try:
+        llm_kill_sweep.sweep(folder, lives, wire, points, at="log.after_commit", report=cases.append)
+    finally:
+        lives.close()
+    assert [str(case) for case in cases if case.wrong] == []
+    assert len(cases) > (60 if is_exhaustive() else 2)
 
 
 def test_every_third_request_has_a_fault_and_all_kinds_come_round():

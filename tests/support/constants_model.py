@@ -22,7 +22,7 @@ REFUSED = "# broken\n"
 _CONSTANT = re.compile(r"^([A-Z_]+) = (\d+)$", re.MULTILINE)
 _CHANGE = re.compile(r"\b([A-Z_]+) = (\d+) -> (\d+)")
 _PYTHON = re.compile(r"^(`{3,})python\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
-_PLACE = re.compile(r"\bplan \d+ of \d+")
+_PLACE = re.compile(r"\bplans? \d+(?: to \d+)? of \d+")
 SLIP = "# Your last answer could not be used"
 
 _TASKS = {

@@ -32,7 +32,9 @@ from agent_core.providers.windows import estimate_tokens
 from agent_core.roles import RoleError
 from agent_core.roles.ask_protocol import FillPrompt
 from agent_core.roles.llm import LlmRoles
+from agent_core.roles.llm import session as executor_session
 from agent_core.roles.session_protocol import PastCall
+from agent_core.round_view import MOST_PLANS
 from agent_core.tools.workbench import LabVerdict, RefusedKernel
 from daemon.calls.request_rendering import TokenBounds, render_request
 from nki_sim import ArraySpec, targets
@@ -110,12 +112,18 @@ class TaskLab:
         self._inputs = draw_inputs(spec, SIZE, 0)
         self._wanted = self._run(nki_sim.trace(self.kernel, args=self.arguments, target=task.target))
         self._known: dict[str, Evaluation] = {}
+        self._explained: dict[tuple[str, ...], KernelExplanation | RefusedKernel] = {}
+        self._ideas: list[str] = []
 
     def _run(self, program: Program) -> list[np.ndarray[Any, Any]]:
         return [np.asarray(one, dtype=np.float64) for one in numerics.run(program, self._inputs)]
 
     def ideas(self) -> list[str]:
         """Return right kernels that one rewrite leads to, in a fixed order."""
+        self._ideas = self._ideas or self._find_ideas()
+        return [*self._ideas]
+
+    def _find_ideas(self) -> list[str]:
         arguments = [ArrayArgument(one.shape, one.dtype) for one in self.arrays]
         children, _ = explore_rewrites(
             read_kernel(self.kernel, arguments, self.device), arguments, self.device
@@ -152,6 +160,12 @@ class TaskLab:
         return correct_evaluation(source, latency_ms, target=self.task.target)
 
     async def explain(self, source: str, topics: Sequence[str]) -> KernelExplanation | RefusedKernel:
+        asked = (source, *sorted(topics))
+        if asked not in self._explained:
+            self._explained[asked] = self._explain(source, topics)
+        return self._explained[asked]
+
+    def _explain(self, source: str, topics: Sequence[str]) -> KernelExplanation | RefusedKernel:
         found = self.judge(source)
         if found.verdict in (Verdict.COMPILE_ERROR, Verdict.LINT_ERROR):
             return RefusedKernel(verdict=found.verdict, stage=found.stage, error=found.error)
@@ -254,8 +268,9 @@ class TaskHost:
         del turn, share
 
     async def begin(self, role: str, tools: Sequence[str], turns: int) -> None:
-        del role, tools, turns
-        self._work = self.engineer.work()
+        del tools, turns
+        is_work = role == executor_session.ROLE
+        self._work = self.engineer.work() if is_work else self.engineer.read_and_plan(MOST_PLANS)
 
     async def converse(
         self, role: str, fill: FillPrompt, tools: Sequence[ToolDefinition], dialogue: Sequence[DialogueStep]
@@ -308,12 +323,18 @@ class TaskResult:
 
 @dataclass
 class TaskRun:
-    """One engineer at one task, in one form, until it is solved, the budget is spent or no idea is left."""
+    """One engineer at one task, in one form, until it is solved, the budget is spent or no idea is left.
+
+    The forms: plans and kernels by `question`; kernels in a `loop` with tools; `sessions` for plans too, each
+    of which submits several.
+    """
 
     host: TaskHost
     form: str
     blobs: dict[str, bytes] = field(default_factory=dict)
     plans: int = 0
+    waiting: list[Plan] = field(default_factory=list)
+    """Plans that a session submitted and nobody has carried out."""
 
     async def run(self) -> TaskResult:
         lab, engineer, purse = self.host.lab, self.host.engineer, self.host.purse
@@ -330,18 +351,21 @@ class TaskRun:
         return TaskResult(gain, purse.spent, purse.calls, self.plans, engineer.drafts, engineer.right_at_once)
 
     async def _carry_out_plan(self) -> Evaluation | None:
-        roles = LlmRoles("local", self.host, session=self.host if self.form == "loop" else None)
+        roles = LlmRoles("local", self.host, session=self.host if self.form != "question" else None)
         self.plans += 1
         try:
-            plan = (await roles.plan(self._plan_request(), self._read)).plan
+            if not self.waiting:
+                found = await roles.plan(self._plan_request(), self._read)
+                self.waiting = [found.plan, *found.further]
+            plan = self.waiting.pop(0)
             failed: list[FailedTry] = []
-            for repair in range(1 if self.form == "loop" else 1 + REPAIRS):
+            for repair in range(1 + REPAIRS if self.form == "question" else 1):
                 made = await roles.implement(self._implement_request(plan, failed, repair), self._read)
-                found = self.host.lab.judge(made.source)
-                if found.is_correct or found.error is None:
-                    return found
+                judged = self.host.lab.judge(made.source)
+                if judged.is_correct or judged.error is None:
+                    return judged
                 source = self._put(made.source.encode())
-                failed.append(FailedTry(source=source, error=found.error, verdict=found.verdict))
+                failed.append(FailedTry(source=source, error=judged.error, verdict=judged.verdict))
         except RoleError:
             return None
         return None
@@ -381,11 +405,13 @@ class TaskRun:
         }
 
     def _plan_request(self) -> PlanRequest:
-        place = self._place()
+        place, by_session = self._place(), self.form == "sessions"
         return PlanRequest(
             key=f"r{self.plans}.b0.p0.k0.f0.planner",
             role="planner",
-            plans=1,
+            plans=MOST_PLANS if by_session else 1,
+            most_plans=MOST_PLANS if by_session else 1,
+            session=self._session_request() if by_session else None,
             bounds=remote.compute_bounds(self.host.lab.problem, SIZE, self.host.lab.task.target),
             best_ms=place["parent"].latency_ms,
             context=self._put(canonical_json(EMPTY.model_dump(mode="json"))),
@@ -393,27 +419,29 @@ class TaskRun:
         )
 
     def _implement_request(self, plan: Plan, failed: Sequence[FailedTry], repair: int) -> ImplementRequest:
-        lab = self.host.lab
-        session = SessionRequest(
-            turns=TURNS,
-            context=self._put(canonical_json(EMPTY.model_dump(mode="json"))),
-            bounds=remote.compute_bounds(lab.problem, SIZE, lab.task.target),
-            within_percent=2.0,
-        )
         return ImplementRequest(
             key=f"r{self.plans}.b0.p0.k0.f{repair}.executor",
             role="executor",
             plan=plan,
             failed=tuple(failed),
-            session=session if self.form == "loop" else None,
+            session=None if self.form == "question" else self._session_request(),
             **self._place(),
+        )
+
+    def _session_request(self) -> SessionRequest:
+        lab = self.host.lab
+        return SessionRequest(
+            turns=TURNS,
+            context=self._put(canonical_json(EMPTY.model_dump(mode="json"))),
+            bounds=remote.compute_bounds(lab.problem, SIZE, lab.task.target),
+            within_percent=2.0,
         )
 
 
 async def attempt_task(
     task: Task, form: str, *, budget: float, seed: int, cached_part: float = 1.0
 ) -> TaskResult:
-    """Return what a simulated engineer brings about in one form (`question` or `loop`) with a budget."""
+    """Return what a simulated engineer brings about in one form, named in `TaskRun`, with a budget."""
     lab = lab_of(task)
     luck = Random(f"{seed}|{task.name}")
     ideas = lab.ideas()

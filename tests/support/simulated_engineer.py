@@ -205,16 +205,19 @@ class Engineer:
 
     def plan(self) -> str:
         """Answer the planner's question."""
-        said = {
+        said = self._describe_idea(self.taken + 1)
+        return self._slip(f"The kernel waits for its loads.\n\n{fenced_block(said)}")
+
+    def _describe_idea(self, number: int) -> dict[str, object]:
+        return {
             "technique": "hoist",
             "site": "the loops of the kernel",
-            "title": f"idea {self.taken + 1}",
+            "title": f"idea {number}",
             "bottleneck": "dma",
-            "steps": [f"carry out idea {self.taken + 1}: move less, and wait less for what is moved"],
+            "steps": [f"carry out idea {number}: move less, and wait less for what is moved"],
             "prediction": {"speedup": 1.2, "counter": None, "reason": "fewer bytes are moved"},
             "risk": "it may not fit",
         }
-        return self._slip(f"The kernel waits for its loads.\n\n{fenced_block(said)}")
 
     def write(self) -> str:
         """Answer the executor's question: the whole file."""
@@ -236,6 +239,14 @@ class Engineer:
         return "I would do it as follows." if self.luck.random() < self.skill.slips else answer
 
     # --- sessions ----------------------------------------------------------------------------------
+
+    def read_and_plan(self, most: int) -> Generator[Call, str, None]:
+        """Yield the calls of a planner's session, which submits up to `most` plans."""
+        yield from self._say("profile", source="v0")
+        yield from self._say("what_if", source="v0")
+        left = len(self.ideas) - self.taken
+        plans = [self._describe_idea(self.taken + 1 + at) for at in range(min(most, left))]
+        yield from self._say("submit_plans", plans=plans)
 
     def work(self) -> Generator[Call, str, None]:
         """Yield the calls of a session, one a turn; what each yields is its result."""
