@@ -139,6 +139,10 @@ class ReferenceIndex:
         return found
 
 
+_EXAMPLE_OF_ANSWERS = "_example"
+"""How a pack names its examples of answers; they say nothing of the target."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A piece of a Markdown text."""
@@ -152,6 +156,7 @@ def collect_sections(prompts: PromptSet, target: str) -> list[ReferenceSection]:
     found = [
         _make_section(name.partition("_of_")[0], block.path, piece)
         for name, block in prompts.pack_blocks(target).items()
+        if not name.endswith(_EXAMPLE_OF_ANSWERS)
         for piece in _split_markdown(block.text)
     ]
     for one in prompts.list_sections(FileKind.API, target):

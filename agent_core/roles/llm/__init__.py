@@ -52,7 +52,8 @@ class LlmRoles:
 
             if planner_session.ROLE in self._session.prompts.manifest.roles:
                 return await planner_session.plan_in_session(request, read, self._session, self._options)
-        return await planner.propose_plan(request, read, self._ask, self._options)
+        lab = self._session.lab if self._session is not None else None
+        return await planner.propose_plan(request, read, self._ask, options=self._options, lab=lab)
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
         """Return the plan's kernel; if earlier kernels were refused, the last of them repaired.

@@ -13,15 +13,17 @@ from random import Random
 
 from agent_core.effects import LearningContext, PlanRequest
 from agent_core.prompting import FileKind, PromptSet, builtin_prompts
-from agent_core.roles import PlanAnswer, ReadBlob
+from agent_core.roles import PlanAnswer, ReadBlob, RoleError
 from agent_core.roles.ask_protocol import AskModel
 from agent_core.roles.llm import memory, plans, profiles, prompt_values, techniques
 from agent_core.roles.llm.answer_forms import make_answer_schema
 from agent_core.roles.llm.blocks import last_json
 from agent_core.roles.llm.fitting import PromptItems, ShedStep
+from agent_core.roles.llm.own_words import require_own_words
 from agent_core.roles.llm.plans import PlanReply, PlanRules
 from agent_core.roles.llm.questions import Question, ask_question
 from agent_core.roles.llm.quoting import fence_text, single_line
+from agent_core.tools.workbench import KernelLab, RefusedKernel
 from state.model import Candidate, EffectKey
 from targets.registry import load_target
 
@@ -38,6 +40,7 @@ SHED_ORDER = (
     ShedStep("reflections", 0),
     ShedStep("experiences", 0),
     ShedStep("attempts", 0),
+    ShedStep("what_ifs", 0),
     ShedStep("profile", 3),
     ShedStep("menu", 3),
 )
@@ -62,9 +65,14 @@ class PlannerOptions:
 
 
 async def propose_plan(
-    request: PlanRequest, read: ReadBlob, ask: AskModel, options: PlannerOptions
+    request: PlanRequest,
+    read: ReadBlob,
+    ask: AskModel,
+    *,
+    options: PlannerOptions,
+    lab: KernelLab | None = None,
 ) -> PlanAnswer:
-    """Return one plan.
+    """Return one plan; `lab` predicts the latencies of the kernel's what-ifs.
 
     Raises:
         RoleError: the model's failure, `no_room`, or the fault of the model's second answer.
@@ -72,16 +80,43 @@ async def propose_plan(
     context = read_context(request, read)
     rules = read_plan_rules(request, read, context)
     told = [one.id for one in _draw_experiences(request, context, options)]
+    what_ifs = await _predict_what_ifs(request, read, lab)
     question = Question(
         "planner",
-        lambda room: _prompt_values(request, read, options, prompts=room.prompts),
+        lambda room: {**_prompt_values(request, read, options, prompts=room.prompts), "what_ifs": what_ifs},
         SHED_ORDER,
         make_answer_schema("plan", PlanReply),
     )
     reply = await ask_question(
-        ask, question, lambda answer: last_json(answer, PlanReply, lambda one: plans.check_plan(one, rules))
+        ask, question, lambda answer: last_json(answer, PlanReply, lambda one: _check_reply(one, rules))
     )
     return PlanAnswer(plans.build_plan(reply, rules, told))
+
+
+def _check_reply(reply: PlanReply, rules: PlanRules) -> PlanReply:
+    return plans.check_plan(require_own_words(reply, "planner"), rules)
+
+
+async def _predict_what_ifs(request: PlanRequest, read: ReadBlob, lab: KernelLab | None) -> PromptItems:
+    """Return what the kernel's latency would be if one part took no time, largest gain first.
+
+    There is nothing where the target cannot tell, or the lab cannot now: a plan does not depend on it.
+    """
+    topic = load_target(request.target).parts.tools.what_if
+    rows: list[str] = []
+    if lab is not None and topic is not None:
+        try:
+            found = await lab.explain(prompt_values.source_of(request.parent, read), (topic,))
+        except RoleError:
+            found = None
+        if found is not None and not isinstance(found, RefusedKernel):
+            rows = found.topics.get(topic, "").splitlines()
+    return PromptItems(tuple(rows), show=_show_what_ifs)
+
+
+def _show_what_ifs(rows: Sequence[str]) -> str:
+    head = "If one part took no time, by prediction; a change that relieves that part alone cannot gain more:"
+    return f"{head}\n\n{fence_text(chr(10).join(rows), 'text')}"
 
 
 def read_plan_rules(request: PlanRequest, read: ReadBlob, context: LearningContext) -> PlanRules:

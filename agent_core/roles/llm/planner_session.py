@@ -89,6 +89,13 @@ def make_fill(request: PlanRequest, read: ReadBlob, options: PlannerOptions) -> 
     return filled
 
 
+def _describe_place(first: int, most: int, plans: int) -> str:
+    """Return which plans of a kernel a session may submit."""
+    if most == 1:
+        return f"plan {first} of {plans}"
+    return f"plans {first} to {first + most - 1} of {plans}"
+
+
 def _prompt_values(
     request: PlanRequest, read: ReadBlob, options: PlannerOptions, room: TokenBudget
 ) -> Mapping[str, str | PromptItems]:
@@ -106,6 +113,6 @@ def _prompt_values(
         "menu": planner.draw_menu(
             request, context, room.prompts, words_in=(source, *told.values()), options=options
         ),
-        "place": f"plan {key.plan + 1} of {request.plans}",
+        "place": _describe_place(key.plan + 1, most, request.plans),
         "wanted": f"{wanted} You have {request.session.turns} turns.",
     }

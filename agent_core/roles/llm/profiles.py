@@ -85,7 +85,7 @@ def _counter_lines(profile: Mapping[str, Any], metrics: Sequence[str], draw: Ran
     draw.shuffle(order)
     for name in order:
         if found.get(name):  # a counter that is 0 says nothing, and most are
-            yield f"{name} = {_format_number(found[name])}"
+            yield f"{name} = {format_number(found[name])}"
 
 
 def _source_lines(profile: Mapping[str, Any], source: str) -> Iterator[str]:
@@ -111,9 +111,9 @@ def _queue_lines(profile: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _inefficiency_lines(profile: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the kernel does in vain."""
+    """Yield what the kernel does for nothing."""
     for one in profile.get("inefficiencies", ()):
-        yield f"in vain: {single_line(str(one['message']))}"
+        yield f"wasted: {single_line(str(one['message']))}"
 
 
 def _wait_lines(profile: Mapping[str, Any]) -> Iterator[str]:
@@ -133,5 +133,6 @@ def _spill_lines(profile: Mapping[str, Any]) -> Iterator[str]:
         yield "spilled: " + ", ".join(f"{name} {value}" for name, value in item.items())
 
 
-def _format_number(value: float) -> str:
+def format_number(value: float) -> str:
+    """Return a counter's value as models read it."""
     return str(value) if isinstance(value, int) else f"{value:.6g}"

@@ -5,20 +5,19 @@ If a plan led to no kernel, the hardware can teach nothing, and no model is aske
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from agent_core.effects import ReflectRequest
-from agent_core.prompting import builtin_prompts
 from agent_core.roles import ReadBlob, ReflectionAnswer
 from agent_core.roles.ask_protocol import AskModel
 from agent_core.roles.llm import profiles, prompt_values
 from agent_core.roles.llm.answer_forms import make_answer_schema
-from agent_core.roles.llm.blocks import AnswerFault, last_json
+from agent_core.roles.llm.blocks import last_json
 from agent_core.roles.llm.fitting import PromptItems, ShedStep
+from agent_core.roles.llm.own_words import require_own_words
 from agent_core.roles.llm.questions import Question, ask_question
 from agent_core.roles.llm.quoting import fence_text, single_line
 from agent_core.roles.mechanical import reflection_of
@@ -27,9 +26,6 @@ from targets.registry import load_target
 
 SHED_ORDER = (ShedStep("profile", 0),)
 """What is dropped if the prompt is too large; plan, prediction, outcome and grade stay."""
-
-_EXAMPLE = re.compile(r'"([^"<>]{20,})"')
-"""A sentence in quotes in the task's text."""
 
 
 class _ReflectorReply(FrozenModel):
@@ -56,19 +52,11 @@ async def reflect_on_attempt(request: ReflectRequest, read: ReadBlob, ask: AskMo
         make_answer_schema("lesson", _ReflectorReply),
     )
     reply = await ask_question(
-        ask, question, lambda answer: last_json(answer, _ReflectorReply, _require_own_words)
+        ask,
+        question,
+        lambda answer: last_json(answer, _ReflectorReply, lambda one: require_own_words(one, "reflector")),
     )
     return ReflectionAnswer(graded.model_copy(update={"lesson": reply.lesson}))
-
-
-def _require_own_words(reply: _ReflectorReply) -> _ReflectorReply:
-    """Return a reply whose lesson is not an example of the task: small models copy those."""
-    task = " ".join(builtin_prompts().files["reflector/task.md"].split())
-    if any(example in reply.lesson for example in _EXAMPLE.findall(task)):
-        raise AnswerFault(
-            "copied_example", "the lesson is an example of the task: say what this attempt taught"
-        )
-    return reply
 
 
 def _prompt_values(
@@ -78,7 +66,9 @@ def _prompt_values(
     counters = profiles.profile_counters(before)
     assert request.evaluation is not None
     known = load_target(request.evaluation.target).profile.counters
-    pieces = tuple(f"{name} = {counters[name]:.6g}" for name in known if name in counters)
+    pieces = tuple(
+        f"{name} = {profiles.format_number(counters[name])}" for name in known if counters.get(name)
+    )
     return {
         "plan": prompt_values.describe_plan(request.plan),
         "prediction": prompt_values.describe_prediction(request.plan),

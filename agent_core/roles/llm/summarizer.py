@@ -14,6 +14,7 @@ from agent_core.roles.llm import prompt_values
 from agent_core.roles.llm.answer_forms import make_answer_schema
 from agent_core.roles.llm.blocks import AnswerFault, last_json
 from agent_core.roles.llm.fitting import PromptItems, ShedStep
+from agent_core.roles.llm.own_words import require_own_words
 from agent_core.roles.llm.questions import Question, ask_question
 from agent_core.roles.llm.quoting import clean_text, fence_text, single_line
 from agent_core.roles.mechanical import experience_of, speedup_of
@@ -64,7 +65,7 @@ def _require_complete(reply: _SummarizerReply) -> _SummarizerReply:
     ]
     if reply.found and missing:
         raise AnswerFault("unreadable_answer", f"{', '.join(missing)}: missing, though something was found")
-    return reply
+    return require_own_words(reply, "summarizer")
 
 
 def _has_text(reply: _SummarizerReply, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent_core.prompting import builtin_prompts
 from agent_core.roles import RoleError
 from agent_core.roles.llm import LlmRoles
 from agent_core.roles.mechanical import reflection_of
@@ -102,6 +103,22 @@ async def test_an_example_of_the_task_is_no_lesson():
     held, ask = Blobs(), Answers([copied, own])
     note = (await LlmRoles("local", ask).reflect(held.reflect_request(evaluation_of()), held.read)).reflection
     assert note.lesson == "The stores waited for the loads."
+    assert "an example of the task" in ask.values()["fault"]
+
+
+async def test_the_example_of_a_lesson_is_none_of_another_attempt():
+    text = builtin_prompts().files["guide/lesson_example.md"]
+    held, ask = Blobs(), Answers([text, fenced_block({"lesson": "The stores waited for the loads."})])
+    note = (await LlmRoles("local", ask).reflect(held.reflect_request(evaluation_of()), held.read)).reflection
+    assert note.lesson == "The stores waited for the loads."
+
+
+async def test_the_example_of_an_experience_is_none_of_another_pair():
+    text = builtin_prompts().files["guide/experience_example.md"]
+    ask = Answers([text, fenced_block({"found": False})])
+    held = Blobs()
+    answer = await LlmRoles("local", ask).summarize(held.summarize_request(FAST), held.read)
+    assert answer.experience is None
     assert "an example of the task" in ask.values()["fault"]
 
 

@@ -11,12 +11,16 @@ import pytest
 from numpy.typing import NDArray
 
 import nki_sim
+from agent_core.roles.llm.blocks import AnswerFault, last_json, parse_blocks
+from agent_core.roles.llm.edits import apply_edits
+from agent_core.roles.llm.own_words import require_own_words
+from agent_core.roles.llm.plans import PlanReply, PlanRules, check_plan
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.running import numerics
 from nki_sim.timing.forecast import forecast_program
 from prompts import FileKind, ReviewStatus, read_prompts
-from targets.nki.target import PARTS
+from targets.nki.target import PARTS, read_menu
 
 Array = NDArray[Any]
 NKI = read_prompts({"nki": PARTS.prompts})
@@ -123,3 +127,46 @@ def test_what_only_one_target_has_is_an_example_for_that_one_alone():
     assert ("range_mask", "trn1") not in examples()
     for name in ("fast_softmax", "mx_product"):
         assert [target for found, target in examples() if found == name] == ["trn3"]
+
+
+SQUARES = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 128):
+        rows = nl.ds(i * 128, 128)
+        tile = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[rows, :])
+        squares = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=squares, op=nl.square, data=tile)
+        nisa.tensor_reduce(dst=total, op=nl.add, data=squares, axis=1)
+        nisa.dma_copy(dst=out[rows, :], src=total)
+    return out
+"""
+
+
+def test_the_example_of_edits_applies_and_keeps_what_is_computed():
+    (block,) = parse_blocks(NKI.files["guide/edit_example.md"])
+    edited = apply_edits(block.text, SQUARES)
+    assert "activation_reduce" in edited
+    assert "tensor_reduce" not in edited
+    x = np.random.default_rng(0).standard_normal((256, 512)).astype(np.float32)
+    for target in NKI.manifest.targets:
+        program = nki_sim.trace(edited, args=[ArraySpec(x.shape, "float32")], target=target)
+        assert [breach.message for breach in checks.check(program, targets.load(target))] == []
+        (found,) = numerics.run(program, [x])
+        np.testing.assert_allclose(found, np.square(x).sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+def test_the_example_of_a_plan_is_one_that_a_planner_may_answer():
+    rules = PlanRules(techniques=frozenset(read_menu()), counters=frozenset({"hbm_read_bytes"}))
+    reply = last_json(NKI.files["guide/plan_example.md"], PlanReply, lambda one: check_plan(one, rules))
+    assert reply.reasoning
+    with pytest.raises(AnswerFault, match="repeats an example"):
+        require_own_words(reply, "planner")
