@@ -1,9 +1,11 @@
 """How far a replica is behind its log: events are appended for a while, and each one's way there is timed.
 
     .venv/bin/python benchmarks/replica_lag.py --seconds 60 --rate 50
+    .venv/bin/python benchmarks/replica_lag.py --sshd
     .venv/bin/python benchmarks/replica_lag.py --to ssh://user@host/folder
 
-The lag of an event is the time from the answer to its append until the replica has stored its segment.
+The lag of an event is the time from the answer to its append until the replica has stored its segment. With
+`--sshd` the replica lies behind a real SSH server, which is started on this machine for the measurement.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -27,6 +32,7 @@ from state.log import EventLog  # noqa: E402
 from state.records import NewEvent  # noqa: E402
 from state.replica import ReplicaStore, SegmentName  # noqa: E402
 from tests.support.scripted_runs import ScriptedRun  # noqa: E402 - the path is set above
+from tests.support.sshd import Sshd, trust_host  # noqa: E402
 
 PATIENCE_S = 30.0
 
@@ -47,13 +53,18 @@ class TimedStore:
             self.stored.append((segment.last, time.monotonic()))
 
 
-async def measure_lags(home: Path, destination: str, *, seconds: float, rate: float) -> dict[str, Any]:
-    """Append at a rate; return the events, segments and the lags in seconds."""
+async def measure_lags(
+    home: Path, destination: str, *, seconds: float, rate: float, config: Path | None = None
+) -> dict[str, Any]:
+    """Append at a rate; return the events, segments and the lags in seconds.
+
+    `config` replaces the user's ssh_config.
+    """
     stores: list[TimedStore] = []
     answered: list[tuple[int, float]] = []
 
     def open_timed(destination: str, home: Path) -> TimedStore:
-        stores.append(TimedStore(open_store(destination, home)))
+        stores.append(TimedStore(open_store(destination, home, config=config)))
         return stores[-1]
 
     with EventLog.open(home) as log:
@@ -88,18 +99,34 @@ def format_lags(found: dict[str, Any]) -> str:
     )
 
 
+@contextmanager
+def serve_replica(folder: Path, home: Path) -> Iterator[tuple[str, Path]]:
+    """Run an SSH server on this machine; yield a destination on it, and the ssh_config to reach it with."""
+    home.mkdir()
+    with Sshd(folder / "server") as server:
+        link = asyncio.run(trust_host(server.link(home), home))
+        yield f"ssh://{link.host.address}{folder}/replica", server.ssh_config
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--rate", type=float, default=50.0, help="events per second (%(default)s)")
-    parser.add_argument("--to", help="where to; default: a folder on the same disk")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--to", help="where to; default: a folder on the same disk")
+    where.add_argument("--sshd", action="store_true", help="to an SSH server on this machine")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        destination = options.to or str(Path(folder) / "replica")
-        found = measure_lags(Path(folder) / "home", destination, seconds=options.seconds, rate=options.rate)
-        print(format_lags(asyncio.run(found)))
+    measure = partial(measure_lags, seconds=options.seconds, rate=options.rate)
+    with tempfile.TemporaryDirectory() as name:
+        folder, home = Path(name), Path(name) / "home"
+        if options.sshd:
+            with serve_replica(folder, home) as (destination, config):
+                found = asyncio.run(measure(home, destination, config=config))
+        else:
+            found = asyncio.run(measure(home, options.to or str(folder / "replica")))
+    print(format_lags(found))
 
 
 if __name__ == "__main__":

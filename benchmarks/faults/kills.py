@@ -198,8 +198,7 @@ def judge_home(
         elif kind == "kills" and ours != theirs:
             wrong = "another state or best kernel than undisturbed"
         outcome = "same state" if ours == theirs else "ended in another state"
-        yield Case(kind, run, outcome, wrong, figures)
-        figures = {}
+        yield Case(kind, run, outcome, wrong, figures if run == struck.runs[0] else {})
 
 
 def run_kills(options: argparse.Namespace, report: Report) -> None:

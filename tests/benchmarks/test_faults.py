@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.faults import hosts, llm_kill_sweep, power_cuts, runner, storage
+from benchmarks.chaos import ends
+from benchmarks.faults import hosts, kills, llm_kill_sweep, power_cuts, runner, storage
 from benchmarks.faults.llm_kill_sweep import KilledRun
 from benchmarks.faults.llm_lives import CAP_USD, FORMATS, Lives
 from benchmarks.faults.llm_story import FAULTS, Story, create_faulty_script
@@ -26,7 +27,9 @@ from benchmarks.faults.scenario import Case, Report, Scenario
 from benchmarks.faults.scenarios import SCENARIOS
 from state import schema
 from state.log import EventLog
+from state.reader import LogReader
 from tests.support import failing_disk as disk
+from tests.support import fakes
 from tests.support.failing_disk import Fault, failing_disk
 from tests.support.host_faults import Outcome
 from tests.support.llm_server import Asked
@@ -368,3 +371,23 @@ def test_what_a_fault_of_a_host_must_not_do(name, changes, wrong):
 def test_a_link_is_cut_before_and_after_each_verb():
     assert sum(name.startswith(("link cut before", "link cut after")) for name in TRIALS) == 14
     assert len(TRIALS) == 33
+
+
+# -- fast kills ----------------------------------------------------------------------------------------------
+
+
+def test_each_run_of_a_struck_home_is_judged(folder) -> None:
+    ended, other = (fakes.submit_run(folder, one) for one in (fakes.CONFIG, fakes.REFUTING))
+    open_ = fakes.submit_run(folder)
+    fakes.finish_runs(folder, ended, other)
+    with LogReader.open(folder) as reader:
+        wanted = ends(reader, [ended, other, ended])
+    wanted[1] = ("another state", None)
+    struck = kills.Struck(folder, [ended, other, open_], Counter(agentd=3))
+    cases = list(kills.judge_home("kills", struck, wanted, 1.0))
+    assert [case.place for case in cases] == [ended, other, open_]
+    assert [case.outcome == "same state" for case in cases][:2] == [True, False]
+    assert "another state or best kernel" in cases[1].wrong
+    summary = kills.summarize(cases)
+    assert (summary["runs"], summary["strikes"], summary["doubled"]) == (3, {"agentd": 3}, 0)
+    assert "| 3 agentd |" in list(kills.format_table(summary))[-1]

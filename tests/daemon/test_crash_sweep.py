@@ -8,47 +8,23 @@ kills at every third point. At every one:
 
 from __future__ import annotations
 
-import json
 import random
 import signal
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from state.events import EffectEnded, KernelDiscarded, KernelRefuted
+from state.events import KernelDiscarded, KernelRefuted
 from state.reader import LogReader
-from state.verify import verify_log
+from tests.daemon.fork_server import ForkServer
 from tests.support import fakes
 from tests.support.sweeps import is_exhaustive, parametrize_sweep
+from tests.support.twins import assert_like_twin, read_end
 
-ROOT = Path(__file__).parents[2]
 MOST_POINTS = 2000
 RANDOM_RUNS = 12
 SHARES = 4  # so that several workers of a test run can sweep at a time
 STEP = 1 if is_exhaustive() else 3
-
-
-class ForkServer:
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.daemon.fork_server"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, home: Path, run: str, **job) -> int:
-        print(json.dumps({"home": str(home), "run": run, **job}), file=self._process.stdin, flush=True)
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-        self._process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -72,29 +48,6 @@ def refuting_twin(tmp_path_factory):
     run = fakes.submit_run(home, fakes.REFUTING)
     fakes.finish_runs(home, run, workers=fakes.refuting_workers(), at_a_time=2)
     return read_end(home, run)
-
-
-def read_end(home: Path, run: str) -> tuple:
-    """Return what twins share: semantic state, decisions, best kernel."""
-    from state.fold import state_hash
-
-    with LogReader.open(home) as reader:
-        state = reader.run_state(run)
-        assert state.has_ended
-        return state_hash(state), state.decision_digest, state.best.id, reader.get_blob(state.best.source)
-
-
-def outcomes_per_effect(home: Path, run: str) -> Counter:
-    with LogReader.open(home) as reader:
-        events = [item.event for item in reader.read(stream=run, limit=100_000)]
-    return Counter(event.key for event in events if isinstance(event, EffectEnded))
-
-
-def assert_like_twin(home: Path, run: str, twin: tuple) -> None:
-    assert read_end(home, run) == twin
-    assert set(outcomes_per_effect(home, run).values()) == {1}
-    report = verify_log(home)
-    assert report.is_ok, report.findings
 
 
 def test_the_twin_run_is_worth_disturbing(twin, tmp_path):

@@ -27,8 +27,9 @@ from state.model import SYSTEM_STREAM, EvaluationRequest, RunStatus
 from state.reader import LogReader
 from state.records import NewEvent
 from state.verify import verify_log
-from tests.daemon.test_crash_sweep import ForkServer, assert_like_twin, read_end
+from tests.daemon.fork_server import ForkServer
 from tests.support import fakes
+from tests.support.twins import assert_like_twin, read_end
 
 
 @pytest.fixture(scope="module")
