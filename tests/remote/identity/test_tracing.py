@@ -179,7 +179,49 @@ def _heads(x, y):
     return out
 
 
+def _fill_diagonal(x, y):
+    out = x @ y.T
+    np.fill_diagonal(out, -1.0)
+    return out
+
+
+def _divide_where(x, y):
+    """Only where the condition holds is anything written."""
+    out = np.divide(x, y, out=np.ones_like(x), where=np.abs(y) > 0.5)
+    return np.sqrt(out, out=out, where=out > 0)
+
+
 OPERATIONS = {
+    "differences": lambda x, y: np.diff(x, axis=1)[:, :6] + np.diff(y, n=2) + np.diff(y, axis=0, n=2)[:1, 2:],
+    "diagonals": lambda x, y: np.diag(x[0], 1)[:6, :8] + np.trace(x @ y.T) * np.diag(y[:, 0], -2)[:6, :8],
+    "filled diagonal": _fill_diagonal,
+    "kron": lambda x, y: np.kron(x, np.ones((2, 3))) + np.kron(y[:, :4], x[:2, :6]),
+    "cross": lambda x, y: np.cross(x[:, :3], y[:, 3:6]) + np.cross(x[:3, :6], y[:3, :6], axis=0).T,
+    "convolve": lambda x, y: np.concatenate(
+        [np.convolve(x[0], y[1, :3], mode) for mode in ("full", "same", "valid")]
+        + [np.convolve(y[1, :3], x[2], "same"), np.convolve(x[0], [0.5, 1.0, 2.0, 3.0], "same")]
+    ),
+    "correlate": lambda x, y: np.concatenate(
+        [np.correlate(x[0], y[1, :size], mode) for mode in ("full", "same", "valid") for size in (3, 4)]
+    ),
+    "select": lambda x, y: np.select([x > 0.5, y > 0, x < -1], [x, y * 2, x + y], default=-3.0),
+    "append": lambda x, y: np.append(x, y, axis=1)[:, :12] + np.append(x, y)[:12],
+    "chain of products": lambda x, y: np.linalg.multi_dot([x, y.T, x]) + np.linalg.multi_dot([x, y.T, y]),
+    "covariance": lambda x, y: np.cov(x) + np.cov(y, bias=True) + np.corrcoef(x),
+    "columns' covariance": lambda x, y: np.cov(x, rowvar=False) + np.cov(y.T, ddof=0),
+    "polynomial": lambda x, y: np.polyval([1.0, -2.0, 0.5], x * y),
+    "along an axis": lambda x, y: np.apply_along_axis(lambda row: row / row.sum(), 1, x)
+    + np.apply_along_axis(np.cumsum, 0, y),
+    "reduced along an axis": lambda x, y: np.apply_along_axis(lambda row: (row * row).sum(), 1, x),
+    "any and all": lambda x, y: np.any(x > 1, axis=1) + 2.0 * np.all(y > -1, axis=1) + (x > y).all(1),
+    "counted": lambda x, y: np.count_nonzero(x > 0, axis=1) * 1.0 + np.count_nonzero(y, axis=1),
+    "norms": lambda x, y: np.linalg.norm(x, ord=1, axis=1)
+    + np.linalg.norm(y, ord=np.inf, axis=1) * np.linalg.norm(x, "fro"),
+    "running extremes": lambda x, y: np.maximum.accumulate(x, axis=1) + np.minimum.accumulate(y),
+    "divided where": _divide_where,
+    "sums of some": lambda x, y: np.sum(x, axis=1, where=y > 0) + np.mean(y, axis=1, where=x > -5),
+    "extremes of some": lambda x, y: np.max(x, axis=1, where=y > 0, initial=-9.0)
+    + np.min(y, axis=1, initial=0.25),
     "a scan": _scan,
     "a gated scan": _gate_state,
     "blocks": _blocks,
@@ -249,6 +291,9 @@ def test_loops_become_arrays():
 
 
 REFUSED = {
+    "unwritten elements": (lambda x, y: np.add(x, y, where=x > 0), "without `out`"),
+    "variance of some": (lambda x, y: x * np.var(y, axis=1, where=x > 0)[:, N], "np.var or np.std"),
+    "difference with an end": (lambda x, y: np.diff(x, prepend=0.0), "`prepend`"),
     "control flow": (lambda x, y: x if x[0, 0] > 0 else y, "depends on the numbers"),
     "a number": (lambda x, y: x * float(y[0, 0]), "depends on the numbers"),
     "indices": (lambda x, y: x[np.argmax(y, axis=0)], "np.argmax"),

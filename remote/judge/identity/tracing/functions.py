@@ -14,11 +14,13 @@ import numpy as np
 
 from remote.judge.identity.tracing import indexing
 from remote.judge.identity.tracing.arrays import ArrayRecorder, RecordedArray, UntraceableError
+from remote.judge.identity.tracing.compositions import COMPOSITIONS
 from remote.judge.identity.tracing.einsum import einsum, tensordot
 from remote.judge.identity.tracing.ufuncs import (
     common_type,
     record_constant,
     record_elementwise,
+    record_reduction,
     record_running_product,
     record_running_sum,
 )
@@ -61,12 +63,17 @@ def _make_reduction(ufunc: np.ufunc) -> Callable[..., Any]:
 
 def _mean(recorder: ArrayRecorder, a: Any, axis: Any = None, dtype: Any = None, **kwargs: Any) -> Any:
     total = np.add.reduce(a, axis=axis, **_given_arguments(kwargs))
+    if (where := kwargs.get("where", True)) is not True and where is not np._NoValue:  # noqa: SLF001
+        shown = _as_array(recorder, where).broadcast_view(a.shape)
+        return total / record_reduction(shown, "add", axis, keepdims=kwargs.get("keepdims") is True)
     return total / (a.size / max(total.size, 1))
 
 
 def _variance(
     recorder: ArrayRecorder, a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, **kwargs: Any
 ) -> Any:
+    if "where" in _given_arguments(kwargs):
+        raise UntraceableError("it uses np.var or np.std with `where`")
     centred = np.square(a - np.mean(a, axis=axis, keepdims=True))
     total = np.add.reduce(centred, axis=axis, **_given_arguments(kwargs))
     return total / (a.size / max(total.size, 1) - ddof)
@@ -91,9 +98,13 @@ def _vector_norm(
     axis: Any = None,
     keepdims: bool = False,
 ) -> Any:
-    if ord not in {None, 2} or (ord == 2 and x.ndim > 1 and not isinstance(axis, int)):
+    of_vectors = x.ndim == 1 or isinstance(axis, int)
+    if ord is None or ord == "fro" or (ord == 2 and of_vectors):
+        return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
+    if not of_vectors or ord not in {1, np.inf}:
         raise UntraceableError("it uses np.linalg.norm of another order")
-    return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
+    combine = np.sum if ord == 1 else np.max
+    return combine(np.abs(x), axis=axis, keepdims=keepdims)
 
 
 def _where(recorder: ArrayRecorder, condition: Any, *branches: Any) -> RecordedArray:
@@ -389,10 +400,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.copy: _copy, np.copyto: _copyto, np.astype: _astype, np.broadcast_arrays: _broadcast_arrays,
     np.nan_to_num: _return_unchanged, np.real: _return_unchanged,
     np.ndim: _number_of_axes, np.shape: _shape, np.size: _size, np.result_type: _common_type,
-    np.iscomplexobj: _return_false, np.isrealobj: _return_true,
+    np.iscomplexobj: _return_false, np.isrealobj: _return_true, **COMPOSITIONS,
 }  # fmt: skip
 
-_REFUSED_FUNCTIONS = frozenset(
-    {np.argmax, np.argmin, np.argsort, np.sort, np.any, np.all, np.nonzero, np.median}
-)
+_REFUSED_FUNCTIONS = frozenset({np.argmax, np.argmin, np.argsort, np.sort, np.nonzero, np.median})
 """Refused here, because NumPy's own code would fail with a less clear message."""

@@ -67,8 +67,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     **{
         name: _make_function_method(getattr(np, name))
         for name in (
-            "clip", "cumprod", "cumsum", "dot", "max", "mean", "min", "prod", "repeat", "round", "std", "sum",
-            "take", "var",
+            "all", "any", "clip", "cumprod", "cumsum", "dot", "max", "mean", "min", "prod", "repeat", "round",
+            "std", "sum", "take", "trace", "var",
         )
     },
 }  # fmt: skip

@@ -31,12 +31,18 @@ def record_ufunc(
     out = kwargs.pop("out", None)
     if ufunc.nout != 1 or method not in _METHODS:
         raise UntraceableError(f"it uses np.{ufunc.__name__}, {method}")
+    where = kwargs.pop("where", True) if method == "__call__" else True
     found = _METHODS[method](recorder, ufunc, inputs, kwargs)
+    if out is None and where is not True:
+        raise UntraceableError(f"it uses np.{ufunc.__name__} with `where` and without `out`")
     if out is None:
         return found
     (target,) = out
     if not isinstance(target, RecordedArray):
         raise UntraceableError("it writes to an array that is not followed")
+    if where is not True:
+        parts = tuple(recorder.number_of(item) for item in (where, found, target))
+        found = recorder.make_array(recorder.add("select", parts), target.dtype)
     target[...] = found
     return target
 
@@ -93,10 +99,8 @@ def record_constant(recorder: ArrayRecorder, value: Any) -> RecordedArray:
 def _record_call(
     recorder: ArrayRecorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]
 ) -> RecordedArray:
-    where, dtype = kwargs.pop("where", True), kwargs.pop("dtype", None)
+    dtype = kwargs.pop("dtype", None)
     _require_known_arguments(ufunc, kwargs, {"casting", "order", "subok"})
-    if where is not True:
-        raise UntraceableError(f"it uses np.{ufunc.__name__} with `where`")
     if ufunc is np.matmul:
         return record_matmul(recorder, *inputs)
     if ufunc.signature is not None or ufunc.nin > 2:
@@ -121,9 +125,12 @@ def _record_reduce(
     dtype, initial = kwargs.pop("dtype", None), kwargs.pop("initial", None)
     where = kwargs.pop("where", True)
     _require_known_arguments(ufunc, kwargs, set())
-    if where is not True or (initial is not None and initial is not np._NoValue):  # noqa: SLF001  NumPy's default
-        raise UntraceableError(f"it uses np.{ufunc.__name__}.reduce with `where` or `initial`")
     name = {"fmax": "maximum", "fmin": "minimum"}.get(ufunc.__name__, ufunc.__name__)
+    if initial is np._NoValue:  # noqa: SLF001  NumPy's default
+        initial = None
+    if where is not True or initial is not None:
+        found = _record_part_reduce(recorder, name, value, axis=axis, where=where, initial=initial)
+        return found if not keepdims else found.move_shadow(lambda array: np.expand_dims(array, axis))
     if name == "logaddexp":
         exponentials = record_elementwise(recorder, "exp", value)
         return record_elementwise(
@@ -134,14 +141,42 @@ def _record_reduce(
     return record_reduction(value, name, axis, keepdims=keepdims, dtype=dtype)
 
 
+def _record_part_reduce(
+    recorder: ArrayRecorder, name: str, value: RecordedArray, *, axis: Any, where: Any, initial: Any
+) -> RecordedArray:
+    """Record a reduction of some elements, or one that begins with a number."""
+    nothing = {"add": 0.0, "multiply": 1.0}.get(name, initial)
+    if nothing is None or name not in REDUCTIONS or axis is None:
+        raise UntraceableError(f"it uses np.{name}.reduce with `where` or `initial`")
+    if where is not True:
+        parts = tuple(recorder.number_of(item) for item in (where, value, nothing))
+        value = recorder.make_array(recorder.add("select", parts), value.dtype)
+    found = record_reduction(value, name, axis)
+    return found if initial is None else record_elementwise(recorder, name, found, initial)
+
+
 def _record_accumulate(
     recorder: ArrayRecorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]
 ) -> RecordedArray:
     (value, *rest) = inputs
+    axis = rest[0] if rest else kwargs.get("axis", 0)
     recorders = {np.add: record_running_sum, np.multiply: record_running_product}
+    if ufunc in {np.maximum, np.minimum}:
+        return _record_running_extreme(ufunc, value, axis % value.ndim)
     if ufunc not in recorders:
         raise UntraceableError(f"it uses np.{ufunc.__name__}.accumulate")
-    return recorders[ufunc](value, rest[0] if rest else kwargs.get("axis", 0))
+    return recorders[ufunc](value, axis)
+
+
+def _record_running_extreme(ufunc: np.ufunc, value: RecordedArray, axis: int) -> RecordedArray:
+    """Record a running maximum or minimum: of 2, 4, 8, ... neighbours, each of two such of half as many."""
+    lead, step, found = (slice(None),) * axis, 1, value.copy_elements()
+    while step < value.shape[axis]:
+        before = found.copy_elements()
+        later, earlier = before[(*lead, slice(step, None))], before[(*lead, slice(None, -step))]
+        found[(*lead, slice(step, None))] = ufunc(later, earlier)
+        step *= 2
+    return found
 
 
 def record_running_sum(value: RecordedArray, axis: int) -> RecordedArray:
