@@ -19,7 +19,7 @@ from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
 from targets.nki.translation.interleave import interleave_kernel
 from targets.nki.translation.kernel_layout import Choices, KernelLayout
 from targets.nki.translation.known import KnownArrays
-from targets.nki.translation.layout import PARTITIONS, Nest, blocker
+from targets.nki.translation.layout import Nest, count_elements, is_batch, rank_rows
 from targets.nki.translation.merge import (
     group_sums,
     merge_loops,
@@ -70,6 +70,8 @@ _SPARED_TILES = 3
 """How many tiles an engine that is spared is taken to work on already."""
 _MOST_CUTS = 4
 """Operations behind which a kernel may be cut."""
+_MOST_IN_ONE = 1 << 11
+"""Elements up to which a single partition does what would otherwise need results in HBM."""
 _ITERATIONS_INSIDE = (2, 4)
 """Iterations of a loop of independent products that a tile may hold."""
 RESERVED = frozenset({"nki", "nisa", "nl", "np", "min", "float", "read_table", "rows", "i_row"})
@@ -126,6 +128,8 @@ class _Layout:
     """A loop of independent products that lies inside the partitions."""
     outside: tuple[Atom, ...] = ()
     """Loops that could lie inside the partitions, and are outside to save room."""
+    is_plain: bool = True
+    """Whether the loops are as they were. Shorter tiles are tried for such layouts only."""
 
 
 def _split_layout(
@@ -133,19 +137,19 @@ def _split_layout(
 ) -> _Layout:
     """Several rows in each partition."""
     split, loops, outer = split_rows(stores, atoms, row, inner)
-    return _Layout(split, outer, loops, outside=outside)
+    return _Layout(split, outer, loops, outside=outside, is_plain=False)
 
 
 def _paired_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], pair: tuple[Atom, Atom]) -> _Layout:
     """Two loops on the partitions."""
     paired, loops, both = pair_rows(stores, atoms, pair)
-    return _Layout(paired, both, loops)
+    return _Layout(paired, both, loops, is_plain=False)
 
 
 def _packed_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], packing: convolution.Packing) -> _Layout:
     """A convolution in fewer products."""
     packed, loops, row = convolution.pack_rows(stores, atoms, packing)
-    return _Layout(packed, row, loops)
+    return _Layout(packed, row, loops, is_plain=False)
 
 
 def _inside_layout(
@@ -153,10 +157,10 @@ def _inside_layout(
 ) -> _Layout:
     """Some iterations of a loop of independent products in each tile."""
     if batch.size == inner:
-        return _Layout(stores, row, atoms, batch)
+        return _Layout(stores, row, atoms, batch, is_plain=False)
     split, loops, outer = split_rows(stores, atoms, batch, inner)
     inside = loops[loops.index(outer) + 1]
-    return _Layout(split, row, loops, inside)
+    return _Layout(split, row, loops, inside, is_plain=False)
 
 
 @dataclass
@@ -375,26 +379,33 @@ class KernelWriter:
     def _write_nest(self, node: int, stores: Sequence[Store], atoms: Sequence[Atom]) -> list[str]:
         """Write a stage with the chosen loop on the partitions, else with the first that can be written."""
         stores, atoms = merge_loops(scale_behind_maxima(stores), atoms)
-        stores = group_sums(stores, atoms)
+        grouped = group_sums(stores, atoms)
+        self.choices.has_sum_groups |= grouped != stores
+        stores = stores if self.layout.keeps_sums else grouped
         choices = self._layout_choices(stores, atoms)
         self.choices.rows[node] = [*choices]
         rows = self.layout.rows
         wanted = [rows[node]] if rows.get(node, "") in choices else list(choices)
         failures: list[Exception] = []
+        unstored: list[StoredNeededError] = []
+        is_long = count_elements([store.value for store in stores]) > _MOST_IN_ONE
         for name in wanted:
+            if name is None and len(wanted) > 1 and unstored and is_long:
+                break
             try:
                 return self._write_layout(choices[name]())
             except (UntranslatableError, StoredNeededError) as failure:
                 failures.append(failure)
-        needed = [failure for failure in failures if isinstance(failure, StoredNeededError)]
-        unstored = [failure for failure in needed if failure.node not in self.stored and failure.node != node]
+                if isinstance(failure, StoredNeededError) and failure.node not in {*self.stored, node}:
+                    unstored.append(failure)
         raise (unstored or failures)[0]
 
     def _layout_choices(
         self, stores: Sequence[Store], atoms: tuple[Atom, ...]
     ) -> dict[str | None, Callable[[], _Layout]]:
         """The layouts of a stage by name, the likely best first, each as a function that makes it."""
-        rows = _row_choices(stores, atoms)
+        values = [store.value for store in stores]
+        rows = rank_rows(values, [store.access for store in stores], atoms)
         alone: dict[str | None, Callable[[], _Layout]] = {
             _name(atom): partial(_Layout, stores, atom, atoms) for atom in rows
         }
@@ -406,7 +417,6 @@ class KernelWriter:
             if atom is not None
             for inner, outside in row_groups(stores, atom, atoms)
         }
-        values = [store.value for store in stores]
         batched: dict[str | None, Callable[[], _Layout]] = {
             f"{atom.name} with {inner} of {batch.name}": partial(
                 _inside_layout, stores, atoms, atom, batch=batch, inner=inner
@@ -414,7 +424,7 @@ class KernelWriter:
             for atom in rows[:1]
             if atom is not None
             for batch in atoms
-            if batch != atom and _is_batch(values, batch)
+            if batch != atom and is_batch(values, batch)
             for inner in _ITERATIONS_INSIDE
             if batch.size % inner == 0
         }
@@ -444,37 +454,46 @@ class KernelWriter:
         outer = tuple(
             atom
             for atom in atoms
-            if atom in layout.outside or (atom not in {row, layout.inside} and _is_batch(values, atom))
+            if atom in layout.outside or (atom not in {row, layout.inside} and is_batch(values, atom))
         )
         if bound & {*outer}:
             raise UntranslatableError("a loop of independent products that is also walked inside")
-        nest = Nest(_limit_free(outer, row, atoms, bound, longest=self.layout.tile_length), row, atoms)
         used = 0
-        walked = frozenset({*nest.outer, *([row] if row else [])})
-        windows = find_windows(values, walked)
-        for max_held in _HELD_OPERANDS:
-            names, tables = deepcopy((self.names, self.tables))
-            context = StageContext(
-                nest=nest,
-                names=names,
-                tables=tables,
-                makers=_MAKERS,
-                transpose=make_transposed,
-                make_bank=products.make_bank,
-                readers=_find_readers(values),
-                uses=_count_uses(values),
-                sums={i.value: i for i in items if isinstance(i, Reduce) and i.function == "add"},
-                windows=windows,
-                max_held=max_held,
-            )
-            if self.layout.spared is not None:
-                context.busy[self.layout.spared] = _SPARED_TILES * _longest_tile(nest, items)
-            write_stores(context, stores)
-            used = context.used_bytes
-            if used <= SBUF_BYTES:
-                self.names, self.tables = names, tables
-                return _join_levels(context)
+        lengths = self.layout.tile_lengths if layout.is_plain else [self.layout.tile_length]
+        for longest in lengths:
+            nest = Nest(_limit_free(outer, row, atoms, bound, longest=longest), row, atoms)
+            for max_held in _HELD_OPERANDS:
+                names, tables = deepcopy((self.names, self.tables))
+                context = self._make_context(nest, stores, names=names, tables=tables, max_held=max_held)
+                write_stores(context, stores)
+                used = context.used_bytes
+                if used <= SBUF_BYTES:
+                    self.names, self.tables = names, tables
+                    return _join_levels(context)
         raise UntranslatableError(f"tiles of {used} bytes per partition, {SBUF_BYTES} are there")
+
+    def _make_context(
+        self, nest: Nest, stores: Sequence[Store], *, names: NameTable, tables: KnownTables, max_held: int
+    ) -> StageContext:
+        """A stage in the making, with the engine that is spared at work already."""
+        values = [store.value for store in stores]
+        items = {item for value in values for item in value.walk()}
+        context = StageContext(
+            nest=nest,
+            names=names,
+            tables=tables,
+            makers=_MAKERS,
+            transpose=make_transposed,
+            make_bank=products.make_bank,
+            readers=_find_readers(values),
+            uses=_count_uses(values),
+            sums={i.value: i for i in items if isinstance(i, Reduce) and i.function == "add"},
+            windows=find_windows(values, frozenset({*nest.outer, *([nest.row] if nest.row else [])})),
+            max_held=max_held,
+        )
+        if self.layout.spared is not None:
+            context.busy[self.layout.spared] = _SPARED_TILES * _longest_tile(nest, items)
+        return context
 
 
 def _longest_tile(nest: Nest, items: Iterable[Value]) -> int:
@@ -519,31 +538,6 @@ def _matching_axes(own: Shape, shape: Shape, axes: Sequence[AxisIndex]) -> list[
         found.append(axes[at])
         at += 1
     return found
-
-
-def _row_choices(stores: Sequence[Store], atoms: Sequence[Atom]) -> list[Atom | None]:
-    """The loops that may lie on the partitions, best first; None: a single partition is used."""
-    values = [store.value for store in stores]
-    loads = {item for value in values for item in value.walk() if isinstance(item, Load)}
-
-    def cost(atom: Atom) -> tuple[bool, bool, int, int]:
-        accesses = [*(item.access for item in loads), *(store.access for store in stores)]
-        scattered = sum(prod(a.size for a in item.atoms) for item in accesses if item.stride(atom) == 1)
-        is_blocked = any(blocker(value, atom) is not None for value in values)
-        return is_blocked, _is_batch(values, atom), scattered, -min(atom.size, PARTITIONS)
-
-    return [*sorted(atoms, key=cost), None]
-
-
-def _is_batch(values: Sequence[Value], atom: Atom) -> bool:
-    """Whether both operands of a product depend on a loop that is not summed over."""
-    return any(
-        atom in left.atoms and atom in right.atoms
-        for value in values
-        for item in value.walk()
-        if isinstance(item, Contract)
-        for left, right in item.pairs
-    )
 
 
 def _limit_free(

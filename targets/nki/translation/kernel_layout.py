@@ -10,6 +10,8 @@ _ROWS = 8
 """Choices of what lies on the partitions that are tried for each loop nest."""
 _TILE_LENGTHS = (8192, 2048, 512)
 """float32 in one partition of a tile, up to which loops stay inside."""
+_HALVES = 4
+"""Lengths of tiles, each half of the one before, of which the longest is taken that fits."""
 _WAYS = (4, 2, 8, 1)
 """Iterations of outer loops that are side by side."""
 
@@ -28,6 +30,8 @@ class Choices:
     vectors: dict[int, None] = field(default_factory=dict)
     """Products of a matrix and a vector."""
     has_variance: bool = False
+    has_sum_groups: bool = False
+    """Whether products sum over short rows, of which a partition may have several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class KernelLayout:
     rows: Mapping[int, str | None] = field(default_factory=dict)
     has_moments: bool = False
     """Whether means and variances are taken by the instruction for both."""
+    keeps_sums: bool = False
+    """Whether the rows that products sum over are 128 apart in a partition, and no neighbours."""
     tile_length: int = _TILE_LENGTHS[0]
     ways: int = 1
     stored: tuple[int, ...] = ()
@@ -53,6 +59,11 @@ class KernelLayout:
         """The layout as text, from which `from_name` makes it again."""
         return json.dumps(asdict(self), sort_keys=True)
 
+    @property
+    def tile_lengths(self) -> Sequence[int]:
+        """The tiles' length, and shorter ones for when such tiles do not fit together."""
+        return [self.tile_length >> halves for halves in range(_HALVES)]
+
     @classmethod
     def from_name(cls, name: str) -> KernelLayout:
         """Return the layout of a name."""
@@ -65,6 +76,8 @@ class KernelLayout:
         """Layouts that differ in one thing; at first only in what decides about transfers and engines."""
         if written.has_variance:
             yield replace(self, has_moments=not self.has_moments)
+        if written.has_sum_groups:
+            yield replace(self, keeps_sums=not self.keeps_sums)
         if not is_first:
             yield from self._other_orders()
         for node, rows in written.rows.items():

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
-from targets.nki.translation.access import Atom
+from targets.nki.translation.access import Access, Atom
 from targets.nki.translation.values import (
     Assembled,
     Contract,
@@ -26,6 +27,12 @@ from targets.nki.translation.values import (
 PARTITIONS = 128
 BANK = 512
 """float32 in one bank of PSUM."""
+SHORT_RUN = 16
+"""Neighbouring elements in HBM from which on a transfer takes them as a run."""
+_SCATTERED = 4
+"""What the transfer of a single element takes, in elements that an engine works on meanwhile."""
+MOST_STEP = 8
+"""Elements up to which those between wanted ones are loaded as well."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,37 @@ class Nest:
         return self.row_tile if atom == self.row else atom.size
 
 
+def rank_rows(values: Sequence[Value], written: Sequence[Access], atoms: Sequence[Atom]) -> list[Atom | None]:
+    """The loops that may lie on the partitions, best first; None: a single partition is used."""
+    loads = {item for value in values for item in value.walk() if isinstance(item, Load)}
+    accesses = [*(item.access for item in loads), *written]
+    work = count_elements(values)
+
+    def cost(atom: Atom) -> tuple[bool, bool, float]:
+        scattered = sum(prod(a.size for a in item.atoms) for item in accesses if item.stride(atom) == 1)
+        is_blocked = any(blocker(value, atom) is not None for value in values)
+        elements = work / min(atom.size, PARTITIONS) + _SCATTERED * scattered
+        return is_blocked, is_batch(values, atom), elements
+
+    return [*sorted(atoms, key=cost), None]
+
+
+def count_elements(values: Sequence[Value]) -> int:
+    """The elements of the largest operation."""
+    return max(prod(atom.size for atom in item.atoms) for value in values for item in value.walk())
+
+
+def is_batch(values: Sequence[Value], atom: Atom) -> bool:
+    """Whether both operands of a product depend on a loop that is not summed over."""
+    return any(
+        atom in left.atoms and atom in right.atoms
+        for value in values
+        for item in value.walk()
+        if isinstance(item, Contract)
+        for left, right in item.pairs
+    )
+
+
 def blocker(value: Value, partition: Atom | None) -> Value | None:
     """Return the operation that keeps a value from being computed with this loop on the partitions.
 
@@ -97,9 +135,26 @@ def blocker(value: Value, partition: Atom | None) -> Value | None:
 
 
 def is_scattered(load: Load, partition: Atom | None, free: Sequence[Atom]) -> bool:
-    """Whether a load would fetch single elements that lie apart, though runs are there, or go backwards."""
+    """Whether a load would fetch short runs that lie apart, though long ones are there, or go backwards.
+
+    The partitions' loop goes on where a run ends, or a few elements further on: with that loop inside a
+    partition, the runs would be longer.
+    """
     if partition in load.access.backward:
         return True
-    if partition is None or load.access.stride(partition) != 1:
+    if partition is None:
         return False
-    return any(load.access.stride(atom) > 1 for atom in free)
+    run = _run_length(load, free)
+    step = load.access.stride(partition)
+    if run >= SHORT_RUN or not 0 < step <= max(run, MOST_STEP):
+        return False
+    return any(load.access.stride(atom) > step for atom in free)
+
+
+def _run_length(load: Load, free: Sequence[Atom]) -> int:
+    """How many neighbouring elements the free loops walk one after the other."""
+    run = 1
+    for atom in sorted(free, key=load.access.stride):
+        if load.access.stride(atom) == run:
+            run *= atom.size
+    return run

@@ -16,16 +16,13 @@ from targets.base import UntranslatableError
 from targets.nki.translation.access import Access, Atom, make_access
 from targets.nki.translation.demand import StoredNeededError
 from targets.nki.translation.hbm import Run
-from targets.nki.translation.layout import PARTITIONS, Nest, blocker, is_scattered
+from targets.nki.translation.layout import MOST_STEP, PARTITIONS, Nest, blocker, is_scattered
 from targets.nki.translation.text import Lines, NameTable, product_text, slice_text, sum_text
 from targets.nki.translation.values import Array, Buffer, Contract, Load, Number, Reduce, Scan, Value
 from targets.nki.translation.windows import Window
 
 Box = Mapping[Atom, tuple[str, str | int]]
 """Parts of free loops that an instruction works on: by loop the start (text) and the count."""
-
-_MAX_STEP = 8
-"""Elements up to which those between wanted ones are loaded as well."""
 
 _FEW_NUMBERS = 64
 """Numbers that are listed as they are."""
@@ -200,7 +197,7 @@ class StageContext:
         steps = [load.access.stride(atom) for atom in free]
         step = min(steps, default=1)
         row = 1 if partition is None else load.access.stride(partition)
-        if load.buffer.dtype != "float32" or not 2 <= step <= _MAX_STEP or 0 < row < step:
+        if load.buffer.dtype != "float32" or not 2 <= step <= MOST_STEP or 0 < row < step:
             return None
         offset, place = divmod(load.access.offset, step)
         strides = [stride for _, stride in load.access.terms]

@@ -9,7 +9,7 @@ from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
-from targets.nki.translation.layout import BANK, PARTITIONS, blocker
+from targets.nki.translation.layout import BANK, PARTITIONS, blocker, is_scattered
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, product_text, sum_text
 from targets.nki.translation.values import Contract, Load, Value
@@ -264,7 +264,7 @@ def other_partition(context: StageContext, value: Value, partition: Atom | None)
         if atom != partition
         and (atom == row or atom not in context.nest.outer)
         and blocker(value, atom) is None
-        and not (isinstance(value, Load) and value.access.stride(atom) == 1)
+        and not (isinstance(value, Load) and _is_element_apart(context, value, atom))
     ]
     if not fits:
         found = blocker(value, partition)
@@ -272,6 +272,11 @@ def other_partition(context: StageContext, value: Value, partition: Atom | None)
             raise context.stored_needed(found)
         raise UntranslatableError("no loop of a value can lie on the partitions")
     return max(fits, key=lambda atom: (atom == row, min(atom.size, PARTITIONS), atom.name))
+
+
+def _is_element_apart(context: StageContext, load: Load, atom: Atom) -> bool:
+    """Whether a load with this loop on the partitions would fetch elements or short runs."""
+    return load.access.stride(atom) == 1 or is_scattered(load, atom, context.nest.free_atoms(load, atom))
 
 
 def add_copy(context: StageContext, lines: Lines, target: str, source: str, width: int) -> None:

@@ -118,6 +118,24 @@ REFERENCES: dict[str, tuple[Reference, Shapes]] = {
     "repeated": (lambda x: np.repeat(x, 3, axis=0) * 1.5, ((20, 30),)),
     "backwards": (lambda x: np.cumsum(x[:, ::-1], axis=1)[:, ::-1], ((30, 40),)),
     "running product": (lambda x: np.cumprod(1 / (1 + np.exp(-x)), axis=1), ((30, 40),)),
+    "running maximum": (lambda x: np.maximum.accumulate(x, axis=1), ((30, 40),)),
+    "differences": (lambda x: np.diff(x, axis=1) * np.diff(x, n=2)[:, :1], ((30, 40),)),
+    "blocks of a scale": (lambda x, s: x * np.kron(s, np.ones((8, 5))), ((32, 40), (4, 8))),
+    "cases": (lambda x, y: np.select([x > y, x > 0], [x, x * y], -y), ((64, 50), (64, 50))),
+    "any of a row": (lambda x: np.where(np.any(x > 1.5, axis=1, keepdims=True), x, 0.5), ((64, 50),)),
+    "smoothed rows": (
+        lambda x: np.stack([np.convolve(row, [0.25, 0.5, 0.25], mode="same") for row in x]),
+        ((20, 60),),
+    ),
+    "low rank products": (
+        lambda x, y, u: np.tanh((x @ u) @ (y @ u).T / 512),
+        ((140, 256), (24, 256), (256, 16)),
+    ),
+    "rotated pairs, multiplied": (
+        lambda x, y: np.stack([x[..., 1::2], -x[..., ::2]], axis=-1).reshape(x.shape) @ y.T,
+        ((140, 64), (24, 64)),
+    ),
+    "shares of everything": (lambda x: x / np.sqrt((x * x).sum()), ((150, 40),)),
     "lower triangle": (np.tril, ((150, 150),)),
     "choice": (lambda x, y: np.where(x < y, x * x, np.abs(y)), ((64, 50), (64, 50))),
     "comparisons with columns": (
