@@ -19,7 +19,7 @@ from nki_sim.frontend.api import Kernel
 from nki_sim.frontend.bind import bind_arguments, collect_outputs
 from nki_sim.frontend.context import recording, targeting
 from nki_sim.frontend.faults import KernelOrigin, map_kernel_errors
-from nki_sim.frontend.instrumentation import compile_with_checks
+from nki_sim.frontend.instrumentation import CompiledFile, compile_with_checks
 from nki_sim.frontend.kernel_state import describe_state
 from nki_sim.frontend.modules import MODULES, create_module, install_modules, register_module
 from nki_sim.frontend.recorder import Recorder
@@ -79,7 +79,7 @@ def trace_bytes(
         """Load the file, and call its kernel again and again; its own state lasts from call to call."""
         module = create_module("kernel", filename)
         with register_module(module):
-            kernel = _execute_module(tree, module, entry)
+            kernel = _execute_module(file, module, entry)
             kernel = kernel if lnc is None else kernel[lnc]
             while True:
                 recorder = kernel._recorder(chosen, filename, max_instructions=max_instructions, names=names)
@@ -91,6 +91,7 @@ def trace_bytes(
 
     refusals = noting_refusals(filename)
     with _install_namespaces(source), targeting(chosen), map_kernel_errors(place), refusals:
+        file = compile_with_checks(source, filename)
         if not repeat:
             return next(trace_calls())[0]
         return _trace_repeatedly(trace_calls)
@@ -139,11 +140,11 @@ def kernel_from_source(source: str, filename: str, entry: str | None = None) -> 
     Raises:
         KernelError: the file does not parse or raises, or has no such kernel.
     """
-    tree = _parse_source(source, filename)
+    _parse_source(source, filename)
     module = create_module("kernel", filename)
     with _install_namespaces(source), register_module(module):
         with map_kernel_errors(KernelOrigin(filename, attended=True)):
-            kernel = _execute_module(tree, module, entry)
+            kernel = _execute_module(compile_with_checks(source, filename), module, entry)
         yield kernel
 
 
@@ -221,9 +222,10 @@ def _install_namespaces(source: str) -> Any:
     return install_modules({**MODULES, **legacy.MODULES})
 
 
-def _execute_module(tree: ast.Module, module: ModuleType, entry: str | None) -> Kernel:
+def _execute_module(file: CompiledFile, module: ModuleType, entry: str | None) -> Kernel:
     namespace = module.__dict__
-    exec(compile_with_checks(tree, str(module.__file__), namespace), namespace)  # noqa: S102  running it is the purpose
+    namespace |= file.functions
+    exec(file.code, namespace)  # noqa: S102  running it is the purpose
     return _find_kernel(namespace, entry)
 
 

@@ -10,8 +10,9 @@ the kernel does not see it.
 from __future__ import annotations
 
 import ast
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from nki_sim.frontend.types import TensorType
@@ -131,17 +132,32 @@ def _imports_legacy(tree: ast.Module) -> bool:
     return False
 
 
-def compile_with_checks(tree: ast.Module, filename: str, namespace: dict[str, Any]) -> Any:
-    """Compile a file with its checks; adds the functions that they call to the namespace it will run in."""
-    namespace |= {_NAME: _check_annotation, _CAUGHT: note_caught_error, _OWN: check_own_name}
-    namespace |= {_PRINT: _print, _FORMAT: _format}
-    tree = _Instrumenter(takes_print=not _binds_print(tree)).visit(copy.deepcopy(tree))
+@dataclass(frozen=True, slots=True)
+class CompiledFile:
+    """The code of a file, and the functions that its checks call, which its namespace has to hold."""
+
+    code: CodeType
+    functions: Mapping[str, Callable[..., Any]]
+
+
+def compile_with_checks(source: str, filename: str) -> CompiledFile:
+    """Compile a file that parses, with its checks.
+
+    Raises:
+        SyntaxError: it cannot be compiled.
+    """
+    tree = ast.parse(source, filename)  # a tree of its own, because it is changed
+    functions = {
+        _NAME: _check_annotation, _CAUGHT: note_caught_error, _OWN: check_own_name, _PRINT: _print,
+        _FORMAT: _format,
+    }  # fmt: skip
+    tree = _Instrumenter(takes_print=not _binds_print(tree)).visit(tree)
     if _imports_legacy(tree):
         from nki_sim.frontend.legacy.masks import join_lazily  # not at the top: few files need it
 
-        namespace[_JOIN] = join_lazily
+        functions[_JOIN] = join_lazily
         tree = _MaskJoiner().visit(tree)
-    return compile(tree, filename, "exec", dont_inherit=True)
+    return CompiledFile(compile(tree, filename, "exec", dont_inherit=True), functions)
 
 
 def _check_annotation(name: str, value: Any, note: Callable[[], Any]) -> Any:
