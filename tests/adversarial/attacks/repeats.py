@@ -256,7 +256,7 @@ ATTACKS = (
     Attack(
         "right for as many calls as a judge makes: an attribute of the kernel",
         only_once(IN_THE_KERNEL, "count() <= 3"),
-        broken("trace_differs"),
+        broken("unknown_name"),  # on its first call it asks for an attribute that is not there yet
     ),
     Attack(
         "right for as many calls as a judge makes: an attribute of a context",
