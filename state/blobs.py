@@ -7,21 +7,31 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import NamedTuple
 
 from state.errors import BlobMissing, BlobPruned, LogDamaged
 from state.events import (
     EVENT_TYPES,
+    AgentEnded,
+    CallCompleted,
+    CallStarted,
     CommandReceived,
     ConfigChanged,
+    EffectProgressed,
     EffectStarted,
     EvaluationCompleted,
     Event,
     KernelProposed,
+    KernelTried,
+    PredictionBatch,
     ProfileRecorded,
     RoundStarted,
     RunCreated,
+    SessionEnded,
+    ToolCallCompleted,
+    ToolCallStarted,
 )
 from state.model import digest_of
 from state.records import RowParser
@@ -136,26 +146,39 @@ def has_blob(connection: sqlite3.Connection, digest: str) -> bool:
     return connection.execute(query, (key,)).fetchone() is not None
 
 
-def _prompt_digests(event: RunCreated | RoundStarted | ConfigChanged) -> tuple[str, ...]:
-    return () if event.prompts is None else (event.prompts,)
+_BLOB_FIELDS: dict[type[Event], tuple[str, ...]] = {
+    RunCreated: ("kernel", "problem.files", "prompts"),
+    RoundStarted: ("prompts",),
+    ConfigChanged: ("prompts",),
+    CommandReceived: ("payload",),
+    KernelProposed: ("source",),
+    EvaluationCompleted: ("evaluation.profile",),
+    ProfileRecorded: ("profile",),
+    PredictionBatch: ("variants",),
+    EffectProgressed: ("answers",),
+    CallStarted: ("request", "prompts"),
+    CallCompleted: ("answer",),
+    ToolCallStarted: ("arguments",),
+    ToolCallCompleted: ("result", "sources"),
+    KernelTried: ("source", "evaluation.profile"),
+    SessionEnded: ("submitted",),
+    AgentEnded: ("transcript",),
+} | {cls: ("request",) for cls in EVENT_TYPES.values() if issubclass(cls, EffectStarted)}
+"""The fields that name blobs, by type of event. Each has a digest, several, or None."""
 
-
-_REFERENCES: dict[type[Event], Callable[[Any], tuple[str, ...]]] = {
-    RunCreated: lambda event: (
-        *filter(None, (event.kernel,)),
-        *event.problem.files.values(),
-        *_prompt_digests(event),
-    ),
-    RoundStarted: _prompt_digests,
-    ConfigChanged: _prompt_digests,
-    CommandReceived: lambda event: (event.payload,),
-    KernelProposed: lambda event: (event.source,),
-    EvaluationCompleted: lambda event: (event.evaluation.profile,) if event.evaluation.profile else (),
-    ProfileRecorded: lambda event: (event.profile,),
-} | {cls: lambda event: (event.request,) for cls in EVENT_TYPES.values() if issubclass(cls, EffectStarted)}
+_NOTHING = digest_of(b"")
+"""What an event names that has no bytes to store, such as the transcript of an agent that was lost."""
 
 
 def referenced_digests(event: Event) -> tuple[str, ...]:
     """Return the digests of the blobs that an event names, without digests of things stored elsewhere."""
-    names = _REFERENCES.get(type(event))
-    return () if names is None else names(event)
+    named = (attrgetter(path)(event) for path in _BLOB_FIELDS.get(type(event), ()))
+    return tuple(digest for value in named for digest in _list_digests(value) if digest != _NOTHING)
+
+
+def _list_digests(value: str | Mapping[str, str] | Iterable[str] | None) -> Iterable[str]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    return value.values() if isinstance(value, Mapping) else value

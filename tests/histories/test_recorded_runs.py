@@ -13,6 +13,7 @@ import pytest
 
 from agent_core.decide import decide
 from agent_core.effects import Effect
+from state.blobs import referenced_digests
 from state.events import EffectStarted, idempotency_key
 from state.model import digest_of
 from tests.histories import record
@@ -89,6 +90,14 @@ def test_what_was_begun_is_what_is_asked_for(name: str) -> None:
             assert asked.get(event.key) == event.request, f"event {number}: {event.key}"
         effects = [one for one in decide(state) if isinstance(one, Effect)]
         asked = {str(one.key): digest_of(one.request.model_dump_json().encode()) for one in effects}
+
+
+@every_run
+def test_what_its_events_name_is_stored(name: str) -> None:
+    history = history_of(name)
+    named = {digest for event in history.events for digest in referenced_digests(event)}
+    assert named
+    assert named <= history.blobs.keys()
 
 
 @every_run

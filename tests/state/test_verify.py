@@ -9,15 +9,17 @@ from collections.abc import Callable
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from state import fold, semantic_state
+from state import blobs, fold, semantic_state
 from state.backup import backup_log, restore_log
 from state.errors import LogDamaged, LogTooNew, NoLog
-from state.events import RunPaused, idempotency_key
+from state.events import EVENT_TYPES, Event, RunPaused, idempotency_key
 from state.head import EMPTY_HEAD, read_head, write_head
 from state.log import EventLog
+from state.model import Digest
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
 from state.verify import verify_log
@@ -238,6 +240,23 @@ def test_a_blob_that_an_event_names_must_be_there(home: Path, log: EventLog) -> 
     finding = only(home, "blob")
     assert step.event.kernel in finding
     assert "at event 1 (r@1)" in finding
+
+
+NO_BLOBS = {"cache_key", "parent_hash"}
+"""Digests of other things than blobs."""
+
+
+def names_a_digest(annotation: Any) -> bool:
+    return annotation == Digest or any(map(names_a_digest, get_args(annotation)))
+
+
+@pytest.mark.parametrize("event_type", [*EVENT_TYPES.values()], ids=lambda one: one.__name__)
+def test_every_field_with_the_digest_of_a_blob_is_looked_at(event_type: type[Event]) -> None:
+    """A digest that `verify` does not know leads to a blob whose loss nobody notices."""
+    hints = get_type_hints(event_type, include_extras=True)
+    named = {name for name in event_type.model_fields if names_a_digest(hints[name])} - NO_BLOBS
+    known = {path.partition(".")[0] for path in blobs._BLOB_FIELDS.get(event_type, ()) if "." not in path}
+    assert named == known
 
 
 def test_a_smashed_page_is_reported(home: Path, stored: list[RecordedEvent]) -> None:

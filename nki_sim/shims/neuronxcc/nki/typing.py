@@ -4,4 +4,4 @@ import sys as _sys
 
 from nki_sim.frontend.legacy.modules import MODULES as _MODULES
 
-_sys.modules[__name__] = _MODULES[__name__]
+_sys.modules[__name__] = _MODULES["neuronxcc.nki.typing"]
