@@ -135,7 +135,7 @@ def _compare_name(one: DocumentedName, target: str, described: Mapping[str, Any]
         return _refused_status(full, target, said)
     if isinstance(value, LanguageFunction) and one.name not in _TAKEN:
         return NameStatus(full, target, REFUSED, "a value that no instruction here takes")
-    instruction = described.get(one.name) if module is isa else None
+    instruction = described.get(one.name) if one.module == "nki.isa" else None
     for_target = set(instruction["targets"]) if instruction else _targets_of(one.name)
     if target not in for_target:
         return NameStatus(full, target, REFUSED, f"only on {', '.join(sorted(for_target))}")

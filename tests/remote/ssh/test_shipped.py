@@ -49,6 +49,7 @@ def test_every_module_of_an_archive_can_be_imported_from_it_alone(name, tmp_path
     worker = tmp_path.with_suffix(".pyz")  # steps have it too
     worker.write_bytes(build_worker_archive().data)
     # Without what the project has beside NumPy: a library that hosts lack would be noticed.
+    # Modules that stand in for the vendor's put another one, without a file, in their place.
     script = (
         "import sys, importlib\n"
         "class Nothing:\n"
@@ -58,7 +59,8 @@ def test_every_module_of_an_archive_can_be_imported_from_it_alone(name, tmp_path
         "sys.meta_path.insert(0, Nothing())\n"
         f"sys.path[:0] = [{str(tmp_path)!r}, {str(worker)!r}]\n"
         f"for name in {modules!r}:\n"
-        f"    assert importlib.import_module(name).__file__.startswith({str(tmp_path)!r}), name\n"
+        f"    file = getattr(importlib.import_module(name), '__file__', {str(tmp_path)!r})\n"
+        f"    assert file.startswith({str(tmp_path)!r}), name\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
