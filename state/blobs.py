@@ -163,7 +163,8 @@ _BLOB_FIELDS: dict[type[Event], tuple[str, ...]] = {
     KernelTried: ("source", "evaluation.profile"),
     SessionEnded: ("submitted",),
     AgentEnded: ("transcript",),
-} | {cls: ("request",) for cls in EVENT_TYPES.values() if issubclass(cls, EffectStarted)}
+    **{cls: ("request",) for cls in EVENT_TYPES.values() if issubclass(cls, EffectStarted)},
+}
 """The fields that name blobs, by type of event. Each has a digest, several, or None."""
 
 _NOTHING = digest_of(b"")

@@ -147,7 +147,7 @@ def compile_with_checks(source: str, filename: str) -> CompiledFile:
         SyntaxError: it cannot be compiled.
     """
     tree = ast.parse(source, filename)  # a tree of its own, because it is changed
-    functions = {
+    functions: dict[str, Callable[..., Any]] = {
         _NAME: _check_annotation, _CAUGHT: note_caught_error, _OWN: check_own_name, _PRINT: _print,
         _FORMAT: _format,
     }  # fmt: skip
