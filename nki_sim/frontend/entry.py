@@ -91,7 +91,7 @@ def trace_bytes(
 
     refusals = noting_refusals(filename)
     with _install_namespaces(source), targeting(chosen), map_kernel_errors(place), refusals:
-        file = compile_with_checks(source, filename)
+        file = compile_with_checks(_parse_source(source, filename), filename)
         if not repeat:
             return next(trace_calls())[0]
         return _trace_repeatedly(trace_calls)
@@ -140,11 +140,11 @@ def kernel_from_source(source: str, filename: str, entry: str | None = None) -> 
     Raises:
         KernelError: the file does not parse or raises, or has no such kernel.
     """
-    _parse_source(source, filename)
+    tree = _parse_source(source, filename)
     module = create_module("kernel", filename)
     with _install_namespaces(source), register_module(module):
         with map_kernel_errors(KernelOrigin(filename, attended=True)):
-            kernel = _execute_module(compile_with_checks(source, filename), module, entry)
+            kernel = _execute_module(compile_with_checks(tree, filename), module, entry)
         yield kernel
 
 

@@ -140,13 +140,12 @@ class CompiledFile:
     functions: Mapping[str, Callable[..., Any]]
 
 
-def compile_with_checks(source: str, filename: str) -> CompiledFile:
-    """Compile a file that parses, with its checks.
+def compile_with_checks(tree: ast.Module, filename: str) -> CompiledFile:
+    """Compile a file with its checks; the tree is changed for them.
 
     Raises:
         SyntaxError: it cannot be compiled.
     """
-    tree = ast.parse(source, filename)  # a tree of its own, because it is changed
     functions: dict[str, Callable[..., Any]] = {
         _NAME: _check_annotation, _CAUGHT: note_caught_error, _OWN: check_own_name, _PRINT: _print,
         _FORMAT: _format,
