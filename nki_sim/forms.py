@@ -20,6 +20,9 @@ DIALECTS = ("nki", "neuronxcc")
 PRODUCTS = frozenset({"nc_matmul", "nc_matmul_mx"})
 """The instructions that multiply matrices and add them up in PSUM."""
 
+_TILE_RANK = 2
+"""Dimensions of a tile that is taken by columns: partitions and columns."""
+
 MAX_NAME = 500
 """Characters in the name of a tensor or kernel."""
 
@@ -82,7 +85,9 @@ class Operand:
 
     `index_step` is nonzero where the address depends on data. The next operand, in the role `{role}_index`,
     then holds either one integer that moves the whole pattern by that many times `index_step` elements, or
-    one integer for each position of the first dimension, whose own step is then 0.
+    one integer for each position of the first dimension, whose own step is then 0. On chip it may hold
+    several integers (tensor indirection): then the second dimension has the step 0, and each of its positions
+    an offset of its own in each group of partitions (`Form.column_lookups`).
     """
 
     role: str
@@ -145,6 +150,21 @@ class Operand:
         return self.buffer in HBM_BUFFERS
 
 
+def chooses_columns(item: Operand, index: Operand) -> bool:
+    """Whether an index holds offsets of columns [P, K] for an operand [P, N] on chip.
+
+    Their type tells them from the one integer that moves a whole pattern.
+    """
+    return (
+        index.dtype == "uint16"
+        and not item.in_hbm
+        and len(item.dims) == len(index.dims) == _TILE_RANK
+        and item.dims[0][0] != 0
+        and item.dims[1][0] == 0
+        and item.partitions == index.partitions
+    )
+
+
 def index_role(role: str) -> str:
     """Name of the role that holds the indices of `role`."""
     return f"{role}_index"
@@ -174,6 +194,23 @@ class Form:
         """The operands in memory, without registers, other engine state, and index operands."""
         indices = {index_role(item.role) for item in self.operands if item.index_step}
         return tuple(item for item in self.operands if item.buffer != "register" and item.role not in indices)
+
+    @property
+    def column_lookups(self) -> tuple[tuple[Operand, Operand], ...]:
+        """The operands whose columns an index chooses on chip (tensor indirection), each with its index.
+
+        Position i of partition p is the column `index[p - p % G + i % G, i // G]`, G partitions to a group
+        (`column_group`).
+        """
+        pairs = zip(self.operands, self.operands[1:], strict=False)
+        return tuple(
+            (item, index) for item, index in pairs if item.index_step and chooses_columns(item, index)
+        )
+
+    @property
+    def column_group(self) -> int:
+        """Partitions that share their offsets of columns [D: NkiTensor.indirect]."""
+        return 32 if self.engine == "tensor" else 16
 
     def param(self, name: str, default: ParamValue | None = None) -> ParamValue | None:
         """The parameter of that name."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import index as to_int
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from nki_sim.forms import Dims, reach_below
 from nki_sim.frontend.storage import Storage, fail
 from nki_sim.frontend.tensor import Tensor, to_index_operand
-from nki_sim.frontend.views import View
+from nki_sim.frontend.views import Lookup, View
 
 __all__ = ["NkiTensor"]
 
@@ -140,13 +140,40 @@ class NkiTensor(Tensor):
         dims = ((self._dims[0][0], vector_offset._size), *self._dims[1:])
         return self._gather_rows(self._storage, self._offset, dims, vector_offset, self._dims[0][0])
 
-    def indirect(self, index: object, num_elem: int | None = None) -> NoReturn:
-        """Refuse tensor indirection. Only NeuronCore-v4 has it, and it is not simulated there either."""
-        del index, num_elem
-        fail(
-            "unsupported", f"the simulator does not support {self.name}.indirect(...)",
-            "gather with nisa.local_gather or nisa.nc_n_gather, or by DMA with vector_select",
-        )  # fmt: skip
+    def indirect(self, index: Any, num_elem: int | None = None) -> Self:
+        """View the columns [P, num_elem] that `index` chooses on chip, for NeuronCore-v4.
+
+        Position i of a partition is the column `index[start + i % G, i // G]`; `start` begins its group of G
+        partitions, 32 on the tensor engine and 16 on the others. `index` is a tile [P, K] of uint16 in SBUF.
+        """
+        if not self._storage.on_chip or self.ndim != 2 or self._dims[1][0] < 1:
+            fail(
+                "indirect_view", f"{self.name} of shape {self.shape} in {self.buffer} has no columns",
+                "indirect is for tiles [P, F] in SBUF or PSUM that are walked forwards; flatten_dims first",
+            )  # fmt: skip
+        if self._lookup is not None:
+            self._refuse_indirect(1)
+        if not isinstance(index, View) or index.ndim != 2 or index.shape[0] != self.shape[0]:
+            found = index.shape if isinstance(index, View) else index
+            fail(
+                "indirect_index_shape", f"the index of {self.name}.indirect is {found}",
+                f"give a tile [P, K] with as many partitions as {self.name} has: {self.shape[0]}",
+            )  # fmt: skip
+        if (index._storage.dtype, index.buffer) != ("uint16", "sbuf") or index._lookup is not None:
+            fail(
+                "indirect_index_type",
+                f"the index {index.name} of {self.name} is {index._storage.dtype} in {index.buffer}",
+                "offsets of columns are uint16 in SBUF",
+            )
+        count = index._size if num_elem is None else num_elem
+        if type(count) is not int or not 0 < count <= index._size:
+            fail(
+                "indirect_index_shape", f"num_elem={num_elem!r} of {self.name}.indirect, the index has "
+                f"{index._size} elements", "num_elem counts the offsets that each group of partitions uses",
+            )  # fmt: skip
+        dims = (self._dims[0], (0, count))
+        lookup = Lookup(index, self._dims[1][0], by_column=True)
+        return type(self)(self._storage, self._offset, dims)._with_lookup(lookup)
 
     # -- raw patterns ----------------------------------------------------------------------------
 

@@ -27,6 +27,13 @@ def infer_accumulate(given: dict[str, Any]) -> None:
     storage = dst._storage
     if not storage.started:
         _check_tile(dst)
+    if dst._lookup is not None and dst._lookup.by_column:
+        if given.get("accumulate") is None:
+            fail(
+                "accumulate_overlap", f"dst ({dst.name}) is scattered: what it adds to depends on data",
+                "pass accumulate=True or False",
+            )  # fmt: skip
+        dst = dst._storage_rows()
     region = _element_bits(make_ascending(dst._dims)) << dst._offset - reach_below(dst._dims)
     covered = storage.started & region
     if given.get("accumulate") is None:

@@ -21,10 +21,14 @@ from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major_dims
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A part of an address that depends on data: `source` holds integers, each worth `step` elements."""
+    """A part of an address that depends on data: `source` holds integers, each worth `step` elements.
+
+    With `by_column` they choose columns, several in each partition; else rows, or one place for all.
+    """
 
     source: View
     step: int
+    by_column: bool = False
 
 
 class View(KernelValue):
@@ -52,7 +56,14 @@ class View(KernelValue):
 
     def _with_pattern(self, offset: int, dims: Dims) -> Self:
         """Return the same storage and lookup through another pattern."""
+        if self._lookup is not None and self._lookup.by_column:
+            self._refuse_indirect(1)
         return type(self)(self._storage, offset, dims)._with_lookup(self._lookup)
+
+    def _storage_rows(self) -> Self:
+        """Everything that the storage on chip holds in this view's partitions."""
+        row, count = self._storage.row, self._dims[0][1]
+        return type(self)(self._storage, self._offset - self._offset % row, ((row, count), (1, row)))
 
     # -- what kernels ask ------------------------------------------------------------------------
 

@@ -367,13 +367,18 @@ def _two_input_factor(form: Form, target: Target, roles: tuple[str, str]) -> flo
 
 def _reads_two_inputs(form: Form, target: Target) -> bool:
     """Whether VectorE reads two inputs at once, in its mode for 16-bit types in SBUF."""
-    narrow = all(_is_narrow(item, target) for item in form.tiles)
+    narrow = all(_is_narrow(item, target) for item in form.tiles) and not form.column_lookups
     in_sbuf = all(form[role].buffer == "sbuf" for role in ("data1", "data2"))
     return target.vector_fast_modes and form.engine == "vector" and narrow and in_sbuf
 
 
 def _copy_speed(form: Form, target: Target) -> float:
-    """How many elements per cycle and lane a copy or `tensor_scalar` takes; ScalarE has VectorE's 2x mode."""
+    """How many elements per cycle and lane a copy or `tensor_scalar` takes; ScalarE has VectorE's 2x mode.
+
+    Columns that an index chooses are taken one by one: no page gives a rate of tensor indirection [I].
+    """
+    if form.column_lookups:
+        return 1
     modes = {"vector": target.vector_fast_modes, "scalar": target.scalar_fast_modes}
     if not modes.get(form.engine, False):
         return 1

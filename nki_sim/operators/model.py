@@ -10,7 +10,7 @@ from typing import Literal
 from nki_sim.dtypes import V4
 from nki_sim.forms import HBM_BUFFERS, Form, Operand, Params, ParamValue
 from nki_sim.operators import costs
-from nki_sim.operators.rules import arguments
+from nki_sim.operators.rules import arguments, indirection
 from nki_sim.operators.rules import shapes as rules
 from nki_sim.operators.rules.shapes import Breach, Rule
 from nki_sim.targets import Target
@@ -28,8 +28,9 @@ Effect = tuple[bool, bool]
 """Whether an instruction (writes, reads) an operand."""
 
 COMMON_RULES: tuple[Rule, ...] = (
-    rules.on_chip_operands, rules.index_operands, rules.gpsimd_sees_no_psum, arguments.scalar_dtypes,
-    arguments.power_ops, arguments.wide_integers, arguments.newer_types, arguments.newer_functions,
+    rules.on_chip_operands, rules.index_operands, indirection.column_lookups, rules.gpsimd_sees_no_psum,
+    arguments.scalar_dtypes, arguments.power_ops, arguments.wide_integers, arguments.newer_types,
+    arguments.newer_functions,
 )  # fmt: skip
 
 ON_CHIP = frozenset({"sbuf", "psum"})
@@ -157,7 +158,8 @@ class Operator:
                 "engine", f"{self.name} does not run on the {form.engine} engine of {target.name}", "dst",
                 "|".join(allowed), form.engine, "leave engine out",
             ))  # fmt: skip
-        written = [item for item in form.operands if item.role in self.outputs]
+        scattered = {item.role for item, _ in form.column_lookups}
+        written = [item for item in form.operands if item.role in self.outputs - scattered]
         for item in written:
             # DMA moves elements in any order, and each element must be added once.
             repeats = "dma" not in self.engines and not self.effect(form, item.role)[1]

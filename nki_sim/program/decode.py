@@ -18,6 +18,7 @@ from nki_sim.forms import (
     Params,
     ParamValue,
     Site,
+    chooses_columns,
     index_role,
 )
 from nki_sim.functions import ACTIVATIONS, ACTIVATIONS2, ALU, REDUCE, REGISTER_ALU
@@ -141,7 +142,8 @@ def _roles_without_indices(form: Form) -> list[str]:
             waiting = item if item.index_step else None
             continue
         count = waiting.dims[0][1]
-        fits = item.elements == 1 or (item.elements == count and waiting.dims[0][0] == 0)
+        by_row = item.elements == count and waiting.dims[0][0] == 0
+        fits = item.elements == 1 or by_row or chooses_columns(waiting, item)
         if item.role != index_role(waiting.role) or not fits:
             raise IRError(f"{form.op}: {item.role} of {item.elements} does not index {waiting.role}")
         waiting = None

@@ -17,7 +17,7 @@ import numpy as np
 from nki_sim.checks.undefined import deciding_roles, spread_undefined
 from nki_sim.errors import KernelError, RuleError
 from nki_sim.flow.regions import pattern_in_bytes
-from nki_sim.forms import Dims, Form, Operand, ParamValue, Site, index_role, merge_dims
+from nki_sim.forms import Dims, Form, Operand, ParamValue, Site, chooses_columns, index_role, merge_dims
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Bools, Ints
 from nki_sim.running.work import form_work
@@ -221,9 +221,11 @@ class _CheckedExecution:
     def _resolve_address(self, operand: _CheckedOperand, index: _CheckedOperand) -> bool:
         """Resolve the address; False if none of it is in bounds and the instruction skips that."""
         self._check_written(index)
-        values = (
-            self._machine.operand_array(index.tensor, index.offset, index.view).reshape(-1).astype(np.int64)
-        )
+        read = self._machine.operand_array(index.tensor, index.offset, index.view)
+        if chooses_columns(operand.item, index.item):
+            self._resolve_columns(operand, read.reshape(read.shape[0], -1).astype(np.int64))
+            return True
+        values = read.reshape(-1).astype(np.int64)
         # Clip values that would wrap around 64 bits; they are out of bounds at either end.
         most = (1 << 62) // operand.item.index_step
         starts = operand.offset + np.clip(values, -most, most) * operand.item.index_step
@@ -239,8 +241,31 @@ class _CheckedExecution:
             self._check_unique(operand, operand.places[valid])
         return bool(valid.any())
 
+    def _resolve_columns(self, operand: _CheckedOperand, offsets: Ints) -> None:
+        """Resolve the columns that offsets [P, K] choose, see `Form.column_lookups`."""
+        item, form = operand.item, self._action.form
+        partition, place = np.arange(item.partitions), np.arange(item.free)
+        row = place % form.column_group + (partition - partition % form.column_group)[:, None]
+        column = np.broadcast_to(place // form.column_group, row.shape)
+        if row.max() >= offsets.shape[0] or column.max() >= offsets.shape[1]:
+            raise RuleError(
+                "indirect_offsets",
+                f"nisa.{form.op}: {item.role} takes {item.free} columns, its index has fewer offsets",
+                hint="pass num_elem=, the number of offsets that a group of partitions uses",
+            )
+        chosen = offsets[row, column]
+        places = operand.offset + item.dims[0][0] * partition[:, None] + item.index_step * chosen
+        inside = places // item.row == (operand.offset // item.row + partition)[:, None]
+        if not inside.all():
+            self._refuse_index(operand, int(chosen[~inside][0]))
+        operand.places, operand.valid = places, np.ones(item.partitions, dtype=bool)
+        if operand.writes:
+            self._check_unique(operand, places)
+
     def _check_unique(self, operand: _CheckedOperand, places: Ints) -> None:
-        """Check that indices add to each place once, because a second addition would read the old sum."""
+        """Check that indices name each place once: a second sum would read the old one, and no document says
+        which of two results stays.
+        """
         if np.unique(places).size < places.size:
             name = self._sites(operand.tensor).name
             raise KernelError(

@@ -215,7 +215,6 @@ def test_rows_found_in_data_replace_the_first_dimension() -> None:
         (lambda: made((4, 8)).ap([[8, 4]], offset=1.5), "access_pattern"),
         (lambda: made((4, 8)).ap([[8, 4]], dtype="float99"), "dtype"),
         (lambda: made((4, 7), dtype=nl.uint8).ap([[1, 1]], dtype=nl.float32), "reinterpret"),
-        (lambda: made((4, 8)).indirect(index()), "unsupported"),
         (lambda: made((4, 8))[:, 0:1].broadcast(1, 4)[:, nl.ds(index(), 1)], "indirect_view"),
         (lambda: made((4, 8))[nl.ds(index(), 5)], "tensor_access_out_of_bound"),
         (lambda: made((4, 8))[nl.NkiScalar(4)], "tensor_access_out_of_bound"),
@@ -225,19 +224,3 @@ def test_what_views_refuse(attempt: Any, code: str) -> None:
     with pytest.raises(KernelError) as caught:
         attempt()
     assert caught.value.code == code
-
-
-@pytest.mark.parametrize("target", ["trn2", "trn3"])
-def test_indirection_is_refused_for_the_simulator_not_for_the_target(target: str, tracing: Any) -> None:
-    text = """
-    @nki.jit
-    def kernel(x):
-        t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(t, x)
-        t.indirect(t)
-        return x
-    """
-    with pytest.raises(KernelError, match=r"the simulator does not support t\.indirect") as caught:
-        tracing(text, np.zeros((4, 4), np.float32), target=target)
-    assert caught.value.code == "unsupported"
-    assert "NeuronCore" not in str(caught.value)

@@ -271,7 +271,7 @@ def index_operands(form: Form, target: Target) -> Iterator[Breach]:
     """Indices are 32-bit integers in SBUF or a register; only DMA takes several at once."""
     del target
     for item, index in zip(form.operands, form.operands[1:], strict=False):
-        if not item.index_step:
+        if not item.index_step or (item, index) in form.column_lookups:
             continue
         if index.dtype not in ({"int32", "uint32", "int64"} if item.in_hbm else {"int32", "uint32"}):
             yield Breach(
