@@ -36,9 +36,11 @@ def lines(arguments: str, *body: str) -> str:
 
 
 @cache
-def trace_kernel(kernel: str, shapes: tuple[tuple[int, ...], ...], dtype: str = "float32") -> Program:
+def trace_kernel(
+    kernel: str, shapes: tuple[tuple[int, ...], ...], dtype: str = "float32", target: str = "trn2"
+) -> Program:
     return Program.from_bytes(
-        trace_bytes(kernel, args=[ArraySpec(shape, dtype) for shape in shapes], target="trn2")
+        trace_bytes(kernel, args=[ArraySpec(shape, dtype) for shape in shapes], target=target)
     )
 
 

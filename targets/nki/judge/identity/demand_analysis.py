@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nki_sim.dtypes import PACKED_DTYPES
 from nki_sim.flow.regions import make_element_marks
 from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS
@@ -75,6 +76,8 @@ def _require_static_program(program: Program) -> None:
         raise NotEvaluableError("data decide which elements it moves")
     if program.reinterpreted_tensors:
         raise NotEvaluableError("it reads the bits of one type as another")
+    if any(program.site(tensor).dtype in PACKED_DTYPES for tensor in (*program.inputs, *program.constants)):
+        raise NotEvaluableError("it is given numbers that are packed already")
 
 
 class _DemandWalk:
@@ -153,6 +156,8 @@ def _demanded_part(
         return None
     if one.extent == "whole":
         return all_elements(form.operands[0])
+    if one.demanded is not None:
+        asked = {"dst": one.demanded(form, asked)}
     dst = form["dst"]
     rows: Bools = np.zeros(dst.partitions, bool)
     columns: Bools = np.zeros(dst.free, bool)

@@ -11,6 +11,7 @@ import numpy as np
 from nki_sim.forms import Form, Operand, ParamValue
 from nki_sim.functions import ALU_UNARY
 from nki_sim.operators import OPERATORS
+from nki_sim.program.ir import Bools
 from nki_sim.semantics.common import IDENTITIES, as_float
 from remote.judge.identity.domain import Array, Planes, ValueDomain
 from targets.nki.judge.identity.operand_elements import OperandElements
@@ -103,18 +104,27 @@ ReachFunction = Callable[[Form, OperandElements], Mapping[str, OperandElements]]
 """Returns the elements that an instruction reads for a part of its result, by role."""
 
 
+DemandFunction = Callable[[Form, Mapping[str, Bools]], Bools]
+"""Returns the elements of `dst` to compute, from those needed of each result."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstructionOperation:
     """How an instruction is evaluated.
 
     `extent` says how much of the result must be computed for a part of it: only that part, all columns up to
     its last one, or everything. `depth` is the approximate number of operations per element.
+
+    Results besides `dst` have one column, of which each row belongs to the row of `dst`. If not, `demanded`
+    says which part of `dst` they need, and `written` where in each result the elements of a part go.
     """
 
     compute: ComputeFunction
     reach: ReachFunction
     extent: Literal["part", "prefix", "whole"] = "part"
     depth: int = 1
+    demanded: DemandFunction | None = None
+    written: ReachFunction | None = None
 
 
 def operands_read(form: Form) -> list[Operand]:

@@ -1,7 +1,7 @@
 """What each instruction of the simulator computes over a domain, and which elements it reads.
 
-The tables in `pointwise` and `rowwise` list the instructions. An instruction in neither table, or one on
-integers, is computed exactly, as for floats, if everything it reads is known. Otherwise its results are
+The tables in `pointwise`, `rowwise` and `quantised` list the instructions. An instruction in no table, or one
+on integers, is computed exactly, as for floats, if everything it reads is known. Otherwise its results are
 unknown and depend on all operands.
 """
 
@@ -17,7 +17,7 @@ from nki_sim.running.machine import make_view
 from nki_sim.semantics import SEMANTICS
 from nki_sim.semantics.arrays import NUMPY, Array
 from remote.judge.identity.domain import Planes
-from targets.nki.judge.identity import pointwise, rowwise
+from targets.nki.judge.identity import pointwise, quantised, rowwise
 from targets.nki.judge.identity.instruction_operations import (
     KNOWN_REDUCTIONS,
     InstructionOperation,
@@ -74,7 +74,7 @@ def _compute_opaque(call: OperationCall) -> RoleResults:
 
 
 _OPAQUE_OPERATION = InstructionOperation(_compute_opaque, _reach_everything, "whole")
-_OPERATIONS = {**pointwise.OPERATIONS, **rowwise.OPERATIONS}
+_OPERATIONS = {**pointwise.OPERATIONS, **rowwise.OPERATIONS, **quantised.OPERATIONS}
 
 
 def _has_integers(form: Form) -> bool:
@@ -121,7 +121,9 @@ def _store_as_dtype(call: OperationCall, role: str, value: Planes) -> Planes:
 
 
 def _fits_dtype(form: Form, dtype: str) -> bool:
-    """Whether a value fits the integer type unchanged: it has the same type, or is a boolean."""
+    """Whether a value fits the integer type unchanged: it has the same type, is a boolean, or is a scale."""
+    if form.op == "quantize_mx":
+        return True
     if form.op in _MOVES:
         return all(item.dtype == dtype for item in form.operands)
     return (form.param("op1") or form.param("op0") or form.param("op")) in _TRUTH_OPERATORS

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nki_sim.forms import Operand
+from nki_sim.dtypes import PACKED_DTYPES, PACKED_ELEMENTS
+from nki_sim.forms import Form, Operand
 from nki_sim.program.ir import Bools, Ints, Program
 from nki_sim.semantics.arrays import NUMPY
 from remote.judge.identity.domain import Array, Planes, ValueDomain
@@ -40,7 +41,10 @@ def evaluate_program(
 
 @dataclass(eq=False)
 class _TensorState:
-    """The components of a tensor's elements, flat, and which elements were written."""
+    """The components of a tensor's elements, flat, and which elements were written.
+
+    Packed elements have their numbers along a second axis.
+    """
 
     arrays: tuple[Array, ...]
     written: Bools
@@ -72,7 +76,7 @@ class _DomainMachine:
         )
         for item in operands_written(form):
             if item.role in found:
-                self._write(*at[item.role], item, _written_part(step, item), found[item.role])
+                self._write(*at[item.role], item, _written_part(step, form, item), found[item.role])
         for tensor in step.dead:
             self.tensors.pop(tensor, None)
 
@@ -84,13 +88,15 @@ class _DomainMachine:
         held = self.tensors.get(tensor)
         if held is None and tensor in program.constants:
             return self.domain.constant(self._constant_values(tensor)[where])
+        shape = (*where.shape, *self._element_shape(tensor))
         if held is None:
-            return self.domain.unknown_values(where.shape)
+            return self.domain.unknown_values(shape)
         found = Planes(tuple(array[where] for array in held.arrays))
         there = held.written[where]
         if there.all():
             return found
-        return found.join([self.domain.unknown_values(where.shape)], lambda both: np.where(there, *both))
+        there = there.reshape(*where.shape, *(1 for _ in shape[there.ndim :]))
+        return found.join([self.domain.unknown_values(shape)], lambda both: np.where(there, *both))
 
     def _write(self, tensor: int, offset: int, item: Operand, part: OperandElements, value: Planes) -> None:
         held = self.tensors.get(tensor)
@@ -98,7 +104,9 @@ class _DomainMachine:
             held = self.tensors[tensor] = self._make_tensor(tensor, value)
         where = element_offsets(part, item, offset)
         for held_array, array in zip(held.arrays, value.arrays, strict=True):
-            held_array[where] = array
+            # What fills a tile has no axis for the numbers of a packed element.
+            missing = held_array.ndim - 1 if array.ndim == where.ndim else 0
+            held_array[where] = array.reshape(*array.shape, *(1,) * missing)
         held.written[where] = True
 
     def _make_tensor(self, tensor: int, like: Planes) -> _TensorState:
@@ -107,14 +115,22 @@ class _DomainMachine:
             held = self.domain.constant(self._constant_values(tensor)).move(np.array).arrays
             return _TensorState(held, np.ones(held[0].size, bool))
         size = self.program.site(tensor).size
-        return _TensorState(tuple(np.empty(size, array.dtype) for array in like.arrays), np.zeros(size, bool))
+        shape = (size, *self._element_shape(tensor))
+        arrays = tuple(np.empty(shape, array.dtype) for array in like.arrays)
+        return _TensorState(arrays, np.zeros(size, bool))
+
+    def _element_shape(self, tensor: int) -> tuple[int, ...]:
+        """The numbers in an element: four along an axis of their own if it is packed."""
+        return (PACKED_ELEMENTS,) if self.program.site(tensor).dtype in PACKED_DTYPES else ()
 
     def _constant_values(self, tensor: int) -> Array:
         return np.frombuffer(self.program.constants[tensor], NUMPY[self.program.site(tensor).dtype])
 
 
-def _written_part(step: DemandedStep, item: Operand) -> OperandElements:
+def _written_part(step: DemandedStep, form: Form, item: Operand) -> OperandElements:
     """The positions in an operand where the part's results go."""
+    if step.operation.written is not None:
+        return step.operation.written(form, step.part)[item.role]
     if step.operation.extent == "whole":
         return OperandElements(np.arange(item.partitions)[:, None], np.arange(item.free)[None, :])
     return OperandElements(
