@@ -24,7 +24,7 @@ from state.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from state.model import Amount
+from state.model import Amount, EffectKey
 
 
 def format_amount(of: Amount) -> str:
@@ -82,7 +82,8 @@ def _describe_kernel_tried(event: KernelTried) -> str:
 
 def _describe_session_ended(event: SessionEnded) -> str:
     detail = f": {event.detail}" if event.detail else ""
-    return f"{event.reason.value} after {format_count(event.turns, 'turn')}{detail}"
+    role = EffectKey.parse(event.key).role
+    return f"{role}'s session, {event.reason.value} after {format_count(event.turns, 'turn')}{detail}"
 
 
 def _describe_agent_ended(event: AgentEnded) -> str:

@@ -28,6 +28,7 @@ from daemon.calls.errors import EffectDeferred
 from daemon.calls.llm_roles import RoleFactory
 from daemon.effect_steps import EffectSteps, poisoned_error, poisoned_event
 from daemon.evaluation_retries import EvaluationRetryPolicy, call_with_retries
+from daemon.explanation_cache import ExplanationCache
 from daemon.host_watch import pause_without_host
 from daemon.optimistic_append import append_if_current
 from daemon.outcomes import (
@@ -90,8 +91,6 @@ from state.step_keeper import STEP_KEEPER
 
 T = TypeVar("T")
 
-Explain = Callable[[ExplanationRequest, BlobReader], Awaitable[KernelExplanation | JudgeOutcome]]
-
 RecordVerdict = Callable[[FoundVerdict, Iterable[NewEvent]], Awaitable[None]]
 """Logs a verdict, with the events that belong beside it."""
 
@@ -117,6 +116,7 @@ class EffectRunner:
         self.allow_weak_jail = False
         """Whether coding agents may work where nothing confines them."""
         self._predicting = PredictingRoles(event_log, workers, lambda: self.retry)
+        self._explanations = ExplanationCache()
         self._judging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._turns = asyncio.Lock()
         self._roles: dict[Role, Callable[[str, EffectKey, Any], Awaitable[EffectOutcome]]] = {
@@ -388,18 +388,23 @@ class EffectRunner:
         """
         config = self._log.run_state(run).config
         with self._workers.hold_evaluator(config) as own:
-            if (explain := getattr(own, "explain", None)) is not None:
-                return await self._explain(key, explain, request, blobs)
+            if hasattr(own, "explain"):
+                return await self._explain(key, own, request, blobs)
         with self._workers.hold_evaluator(config.model_copy(update={"evaluator": "sim"})) as simulated:
-            return await self._explain(key, cast("Explainer", simulated).explain, request, blobs)
+            return await self._explain(key, simulated, request, blobs)
 
     async def _explain(
-        self, key: EffectKey, explain: Explain, request: ExplanationRequest, blobs: BlobReader
+        self, key: EffectKey, evaluator: Evaluator, request: ExplanationRequest, blobs: BlobReader
     ) -> KernelExplanation | JudgeOutcome:
-        answer = await call_with_retries(self.retry, key, lambda: explain(request, blobs))
-        if isinstance(answer, InfrastructureFailure):
-            raise RoleError(answer.error)
-        return answer
+        explainer = cast("Explainer", evaluator)
+
+        async def compute() -> KernelExplanation | JudgeOutcome:
+            answer = await call_with_retries(self.retry, key, lambda: explainer.explain(request, blobs))
+            if isinstance(answer, InfrastructureFailure):
+                raise RoleError(answer.error)
+            return answer
+
+        return await self._explanations.find(evaluator.toolchain(), request, compute)
 
     def _lease_device(
         self, run: str, key: EffectKey, evaluator: Evaluator

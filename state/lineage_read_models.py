@@ -106,6 +106,26 @@ def _changed_candidates(connection: sqlite3.Connection, last: Segment, since: in
     return dict(rows.fetchall())
 
 
+def load_failed_plans(connection: sqlite3.Connection, run: str, upto: int | None = None) -> RowDicts:
+    """Return the plans that a run has not, in order: what their slots were assigned, and why there is none.
+
+    `upto` is as in `load_attempts`.
+    """
+    plans: dict[tuple[int, ...], dict[str, Any]] = {}
+    slots: dict[tuple[int, ...], dict[str, Any]] = {}
+    segments = lineage(connection, run)
+    for segment in segments if upto is None else point_in_time.cut_segments(segments, upto):
+        for row in _read_segment(connection, "plans", segment):
+            plans[row["round"], row["slot"], row["plan"]] = row
+        for row in _read_segment(connection, "slots", segment):
+            slots[row["round"], row["slot"]] = row
+    failed = [row for row in plans.values() if row["error_code"] is not None]
+    for row in failed:
+        slot = slots.get((row["round"], row["slot"]), {})
+        row.update({name: slot.get(name) for name in _SLOT_COLUMNS})
+    return failed
+
+
 def load_candidates(connection: sqlite3.Connection, run: str) -> RowDicts:
     """Return a run's correct kernels with comparable latencies, fastest first; columns as in `load_attempts`.
 

@@ -330,6 +330,12 @@ class LogReader:
             lambda connection, name: lineage_read_models.load_attempts(connection, name, upto, since), run
         )
 
+    def failed_plan_rows(self, run: str, *, upto: int | None = None) -> list[dict[str, Any]]:
+        """Return the plans that a run and its ancestors have not, and why."""
+        return self._query_lineage(
+            lambda connection, name: lineage_read_models.load_failed_plans(connection, name, upto), run
+        )
+
     def candidate_rows(self, run: str) -> list[dict[str, Any]]:
         """Return a run's correct kernels, fastest first, with the columns of `attempt_rows`."""
         return self._query_lineage(lineage_read_models.load_candidates, run)

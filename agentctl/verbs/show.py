@@ -130,6 +130,9 @@ def _kernel_lines(found: CandidateView) -> Iterator[str]:
 
 
 def _plan_lines(found: CandidateView) -> Iterator[str]:
+    if found.planner_failed and found.failure is not None:
+        yield f"there is no plan: {found.failure.message} [{found.failure.code}]"
+        return
     if found.expected is None:
         yield "nobody planned it: a run starts from it, or a person proposed it"
         return
@@ -152,6 +155,9 @@ def _expected_counter(found: CandidateView) -> str:
 
 
 def _source_lines(found: CandidateView) -> Iterator[str]:
+    if found.source_digest is None:
+        yield "no kernel was written"
+        return
     yield (found.source or "its source is not in this log any more").rstrip("\n")
 
 

@@ -113,6 +113,10 @@ def _origin_sentences(found: CandidateView) -> Iterator[str]:
         made, note = _event_reference(found, "kernel"), found.note.partition(": ")[2] or found.note
         yield f"Before the run ended, {found.parent or 'its best kernel'} was simplified{made}: {note}."
         return
+    if found.planner_failed:
+        who = found.model or found.planner or "somebody"
+        yield f"{who} was to plan it in round {found.round}, to improve {found.parent}."
+        return
     line = f"It was made in round {found.round} from {found.parent}"
     steps = len(found.parents)
     yield f"{line}, {format_count(steps, 'step')} from {format_start(found.parents[0])}."
@@ -138,6 +142,10 @@ def _plan_sentences(found: CandidateView) -> Iterator[str]:
 
 
 def _outcome_sentences(found: CandidateView) -> Iterator[str]:
+    if found.planner_failed and found.failure is not None:
+        why_not = f"{found.failure.message} [{found.failure.code}]"
+        yield f"There is no plan{_event_reference(found, 'plan')}: {why_not}."
+        return
     if found.failure is not None:
         where = _event_reference(found, "evaluation" if "evaluation" in found.places else "kernel")
         yield f"It came to no verdict{where}: {found.failure.message} [{found.failure.code}]."
@@ -197,6 +205,8 @@ def _gain_sentences(found: CandidateView) -> Iterator[str]:
 
 
 def _decision_sentences(found: CandidateView) -> Iterator[str]:
+    if found.planner_failed:
+        return
     place = _event_reference(found, "decision")
     match found.decision, found.reason:
         case "kept", _ if found.slot == SIMPLIFIED_SLOT:

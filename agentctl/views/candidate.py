@@ -111,6 +111,8 @@ class Lesson:
 class CandidateView:
     """Everything that the log has about a candidate; what is missing (so far) is None or empty.
 
+    A plan that nobody made is one too, under the id of its first kernel: `planner_failed` is true.
+
     `parents` leads from the initial kernel to the parent. `verdict` is the judge's final verdict;
     `refuted` is true if an earlier one was correct. `speedup` is over the parent, `wins_percent` how
     sure it is, in percent, that the kernel is faster than the parent, and `gain` the factor over
@@ -164,6 +166,11 @@ class CandidateView:
     places: dict[str, str]
 
     @property
+    def planner_failed(self) -> bool:
+        """Whether there is no kernel because there is no plan; `failure` says why."""
+        return self.failure is not None and self.expected is None and "kernel" not in self.places
+
+    @property
     def benchmark(self) -> Benchmark | None:
         """The kernel's latency as the value that the log stores."""
         return self.latency.benchmark if self.latency else None
@@ -209,13 +216,22 @@ class _CandidateReader:
         self.state = reader.run_state(run, None if at is None else require_event(reader, run, at).run_seq)
         self.name = name = resolve_candidate(self.state, name)
         self.rows = rows = {str(row["candidate"]): row for row in reader.attempt_rows(run, upto=at)}
-        if name not in rows and name != INITIAL_KEY.candidate_id:
+        row = rows.get(name, {} if name == INITIAL_KEY.candidate_id else self._failed_plan_row())
+        if row is None:
             raise DaemonError.for_unknown_name(
                 "candidate", name, (*rows, INITIAL, BEST), code="unknown_candidate"
             )
-        self.row = rows.get(name, {})
+        self.row = row
         self.key = EffectKey.parse(f"{name}.{Role.EXECUTOR}")
         self.places: dict[str, str] = {}
+
+    def _failed_plan_row(self) -> dict[str, Any] | None:
+        """Return the row of the plan whose first kernel has this name, if its planner failed."""
+        for row in self.reader.failed_plan_rows(self.run, upto=self.at):
+            key = EffectKey(row["round"], row["slot"], row["plan"], 0, 0, Role.PLANNER)
+            if key.candidate_id == self.name:
+                return row
+        return None
 
     def build_view(self) -> CandidateView:
         row, judged = self.row, self._find_judgements()
@@ -292,9 +308,14 @@ class _CandidateReader:
         return event.plan if isinstance(event, PlanProposed) else None
 
     def _find_failure(self) -> FailureReason | None:
-        """Return why there is no kernel, or no verdict."""
-        for role, what in ((Role.EXECUTOR, "kernel"), (Role.EVALUATOR, "evaluation")):
-            event = self._find_outcome(self.key.for_role(role), what)
+        """Return why there is no plan, no kernel, or no verdict."""
+        first = self.key._replace(implementation=0, repair=0)
+        for key, what in (
+            (first.for_role(Role.PLANNER), "plan"),
+            (self.key, "kernel"),
+            (self.key.for_role(Role.EVALUATOR), "evaluation"),
+        ):
+            event = self._find_outcome(key, what)
             if isinstance(event, (PlanFailed, ExecutionFailed, EvaluationFailed)):
                 return _failure_reason(event.error)
         return None

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from agentctl.app import agentctl
+from agentctl.page.dialogues import session_page
+from agentctl.views.candidate import load_candidate
 from agentctl.views.session import load_planning, load_session
 from daemon import exits
+from daemon.errors import DaemonError
 from state.events import (
     CallCompleted,
     KernelProposed,
@@ -171,9 +174,40 @@ async def test_what_a_planner_read_is_shown_with_the_kernel(event_log, home, cap
     assert shown.index("planner's session with") < shown.index("\nsession with")
 
 
-def show(home: Path, run: str, candidate: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        exits.run_command(
-            agentctl, "agentctl", ["--home", str(home), "show", run, candidate, "--what", "session"]
+async def test_a_planner_that_gave_up_is_shown_as_an_executor_is(event_log, home, capsys):
+    run = await finish(event_log)
+    ended = next(
+        e for e in planning(event_log, run, SessionEnded) if e.reason is SessionEndReason.GAVE_UP and e.detail
+    )
+    name = EffectKey.parse(ended.key).candidate_id
+    with LogReader.open(home) as reader:
+        found = load_candidate(reader, run, name)
+        page = session_page(reader, run, name)
+        before = next(
+            item.run_seq
+            for item in reader.read(stream=run, limit=10_000)
+            if isinstance(item.event, PlanFailed) and item.event.key == ended.key
         )
+        with pytest.raises(DaemonError, match="candidate"):
+            load_candidate(reader, run, name, at=before - 1)
+    assert found.planner_failed
+    assert (found.failure.code, found.parent is not None) == ("session_gave_up", True)
+    assert (page.session, page.planning.session.reason) == (None, "gave_up")
+    assert show(home, run, name) == exits.OK
+    assert f"ended: gave_up, {ended.detail}" in capsys.readouterr().out
+    assert call(home, "show", run, name) == call(home, "why", run, name) == exits.OK
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count(f"{ended.detail} [session_gave_up]") == 2
+    assert "no kernel was written" in shown
+    assert call(home, "tail", "--run", run, "--type", "SessionEnded") == exits.OK
+    assert f"{name}: planner's session, gave_up after" in capsys.readouterr().out
+
+
+def show(home: Path, run: str, candidate: str) -> int:
+    return call(home, "show", run, candidate, "--what", "session")
+
+
+def call(home: Path, *words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        exits.run_command(agentctl, "agentctl", ["--home", str(home), *words])
     return int(ended.value.code or 0)
