@@ -63,20 +63,22 @@ def _simplify_sums(node: ast.expr) -> ast.expr:
             setattr(
                 node, name, [_simplify_sums(item) if isinstance(item, ast.expr) else item for item in child]
             )
-    return _simplify_sum(node) if _is_sum(node) else node
+    return simplify_sum(node) if _is_sum(node) else node
 
 
 def _is_sum(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
 
 
-def _simplify_sum(node: ast.expr) -> ast.expr:
-    plain = _collect_terms(node, expand=False)
-    expanded = _collect_terms(node, expand=True)
-    return _build_sum(_fold_remainders(expanded if len(expanded) < len(plain) else plain))
+def simplify_sum(node: ast.expr) -> ast.expr:
+    """Return a sum of integers with equal terms taken together."""
+    plain = collect_terms(node, expand=False)
+    expanded = collect_terms(node, expand=True)
+    return build_sum(_fold_remainders(expanded if len(expanded) < len(plain) else plain))
 
 
-def _collect_terms(node: ast.expr, *, expand: bool) -> SumTerms:
+def collect_terms(node: ast.expr, *, expand: bool) -> SumTerms:
+    """Return an expression as a sum; `expand` multiplies products of sums out."""
     found: SumTerms = {}
     for factor, term in _split_terms(node, expand=expand):
         text = _term_key(term)
@@ -86,12 +88,13 @@ def _collect_terms(node: ast.expr, *, expand: bool) -> SumTerms:
 
 def _term_key(term: ast.expr) -> str:
     """The same text for the factors of a product in any order."""
-    return " * ".join(sorted(ast.unparse(item) for item in _product_factors(term)))
+    return " * ".join(sorted(ast.unparse(item) for item in product_factors(term)))
 
 
-def _product_factors(term: ast.expr) -> list[ast.expr]:
+def product_factors(term: ast.expr) -> list[ast.expr]:
+    """Return the factors of a product, in their order."""
     if isinstance(term, ast.BinOp) and isinstance(term.op, ast.Mult):
-        return [*_product_factors(term.left), *_product_factors(term.right)]
+        return [*product_factors(term.left), *product_factors(term.right)]
     return [term]
 
 
@@ -128,7 +131,7 @@ def _fold_remainders(terms: SumTerms) -> SumTerms:
         for other, (count, product) in terms.items():
             if factor != 1 or count != -1 or not isinstance(product, ast.BinOp):
                 continue
-            match _product_factors(product):
+            match product_factors(product):
                 case [ast.BinOp(left=whole, op=ast.FloorDiv(), right=part), by] if ast.unparse(
                     whole
                 ) == text and ast.unparse(part) == ast.unparse(by):
@@ -138,8 +141,8 @@ def _fold_remainders(terms: SumTerms) -> SumTerms:
     return terms
 
 
-def _build_sum(terms: SumTerms) -> ast.expr:
-    """The terms as a sum, positive ones first."""
+def build_sum(terms: SumTerms) -> ast.expr:
+    """Return the terms as a sum, positive ones first."""
     ordered = sorted(terms.values(), key=lambda item: item[0] < 0)
     sum_: ast.expr | None = None
     for factor, term in ordered:

@@ -1,4 +1,4 @@
-"""Simplifies a kernel's text: loops of one iteration, neighbouring slices, constants, unused names.
+"""Simplifies a kernel's text: loops of one iteration, constants, ranges, neighbouring slices, unused names.
 
 These passes read syntax alone, so they work on kernels that nobody's rewrites made. They do not prove that
 the kernel still computes the same: whoever applies them has the result predicted and judged.
@@ -15,15 +15,17 @@ from typing import TypeVar
 import libcst as cst
 
 from targets.nki.rewrites.arithmetic import substitute_names
+from targets.nki.rewrites.integer_ranges import LOOPS
+from targets.nki.rewrites.range_simplification import apply_ranges
 from targets.nki.rewrites.source_layout import wrap_long_lines
 from targets.nki.rewrites.source_tree import SourceError
+from targets.nki.rewrites.syntax import splice_block
 
 ImportT = TypeVar("ImportT", cst.Import, cst.ImportFrom)
 
 MOST_TURNS = 8
 """How often all passes are repeated, since one may make room for another."""
 
-_LOOPS = frozenset({"range", "affine_range", "sequential_range", "static_range"})
 _PURE_CALLS = frozenset({"ndarray", "len", "min", "max", "int"})
 """Functions that leave nothing behind but their result."""
 
@@ -87,11 +89,9 @@ class _UnitLoopRemover(cst.CSTTransformer):
         ):
             return updated_node
         zero = _NameReplacer(target.value, cst.Integer("0"))
-        inner = [item for line in body.body if isinstance(item := line.visit(zero), cst.BaseStatement)]
-        first = inner[0]
-        assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-        inner[0] = first.with_changes(leading_lines=[*updated_node.leading_lines, *first.leading_lines])
-        return cst.FlattenSentinel(inner)
+        inner = body.visit(zero)
+        assert isinstance(inner, cst.IndentedBlock)
+        return splice_block(inner, updated_node.leading_lines)
 
 
 class _NameReplacer(cst.CSTTransformer):
@@ -116,7 +116,7 @@ class _NameReplacer(cst.CSTTransformer):
 def _runs_once(iterable: cst.BaseExpression) -> bool:
     if not isinstance(iterable, cst.Call) or len(iterable.args) != 1:
         return False
-    return _called_name(iterable) in _LOOPS and _integer_of(iterable.args[0].value) == 1
+    return _called_name(iterable) in LOOPS and _integer_of(iterable.args[0].value) == 1
 
 
 def _remove_unit_loops(module: cst.Module) -> cst.Module:
@@ -232,7 +232,7 @@ class _ConstantFolder(cst.CSTTransformer):
         kind = type(updated_node.operator)
         if left is not None and right is not None:
             value = _compute(kind, left, right)
-            return updated_node if value is None else _make_integer(value)
+            return updated_node if value is None else _in_its_place(_make_integer(value), updated_node)
         if right is not None and _NEUTRAL_RIGHT.get(kind) == right:
             return _in_its_place(updated_node.left, updated_node)
         if left is not None and _NEUTRAL_LEFT.get(kind) == left:
@@ -240,6 +240,16 @@ class _ConstantFolder(cst.CSTTransformer):
         if kind is cst.Multiply and 0 in (left, right):
             return cst.Integer("0")
         return updated_node if right is None else _fold_sum(updated_node, right)
+
+    def leave_UnaryOperation(  # noqa: N802
+        self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
+    ) -> cst.BaseExpression:
+        del original_node
+        inner = updated_node.expression
+        value = _integer_of(updated_node)
+        if value is None or (isinstance(inner, cst.Integer) and not inner.lpar):
+            return updated_node
+        return _in_its_place(_make_integer(value), updated_node)
 
 
 def _compute(kind: type[cst.BaseBinaryOp], left: int, right: int) -> int | None:
@@ -266,7 +276,7 @@ def _fold_sum(node: cst.BinaryOperation, right: int) -> cst.BaseExpression:
     return node.with_changes(left=inner.left, operator=sign, right=cst.Integer(str(abs(total))))
 
 
-def _in_its_place(part: cst.BaseExpression, whole: cst.BinaryOperation) -> cst.BaseExpression:
+def _in_its_place(part: cst.BaseExpression, whole: cst.BaseExpression) -> cst.BaseExpression:
     """A part of an operation instead of it, in the brackets that the operation has."""
     if not whole.lpar or part.lpar or isinstance(part, cst.Name | cst.Integer):
         return part
@@ -280,6 +290,9 @@ def _make_integer(value: int) -> cst.BaseExpression:
 
 
 def _integer_of(node: cst.BaseExpression) -> int | None:
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+        value = _integer_of(node.expression)
+        return None if value is None else -value
     return node.evaluated_value if isinstance(node, cst.Integer) else None
 
 
@@ -396,6 +409,7 @@ def _code(node: cst.CSTNode | None) -> str:
 PASSES: dict[str, Callable[[cst.Module], cst.Module]] = {
     "loops of one iteration removed": _remove_unit_loops,
     "constants folded": _fold_constants,
+    "known ranges used": apply_ranges,
     "neighbouring slices merged": _merge_neighbours,
     "unused names removed": _remove_unused_names,
 }

@@ -110,6 +110,15 @@ def leading_lines(item: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
     return item.leading_lines
 
 
+def splice_block(
+    block: cst.IndentedBlock, lines: Sequence[cst.EmptyLine]
+) -> cst.FlattenSentinel[cst.BaseStatement]:
+    """Return a block's statements for the place of the loop or condition that had these lines above it."""
+    inner = [item for item in block.body if isinstance(item, cst.BaseStatement)]
+    inner[0] = with_leading_lines(inner[0], [*lines, *leading_lines(inner[0])])
+    return cst.FlattenSentinel(inner)
+
+
 def merge_leading_lines(item: cst.BaseStatement, *others: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
     """The lines before one statement, and the comments before others that it is merged with."""
     return [
