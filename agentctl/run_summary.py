@@ -203,7 +203,7 @@ def gap_closed_percent(state: RunState) -> float | None:
 
 def _changes_lines(tracker: RunTracker, state: RunState) -> list[str]:
     line = trace_lineage(tracker.kept, state.best)
-    if len(line) == 1 and state.initial is not None and line[0].id != state.initial.id:
+    if len(line) == 1 and line[0].parent is not None:  # the run itself did not keep the parent
         return ["The best is a kernel of before the fork, judged anew."]
     if len(line) < 2:
         return ["No change made it faster."]

@@ -24,7 +24,7 @@ from agentctl.views import as_json as as_view
 from agentctl.views.run import bound_percent, run_view, status_word
 from state.events import KernelDiscarded
 from state.fold import apply_event
-from state.model import Candidate, Level, StopReason
+from state.model import TRANSLATION_KEY, Candidate, Level, StopReason
 from state.reader import LogReader
 
 
@@ -165,6 +165,17 @@ def test_the_report_of_a_run_that_gained_nothing(home, finished, history):
     tracker.state = tracker.state.model_copy(update={"best": audited})
     assert "No change made it faster." in summary_text(tracker, home)
     assert gap_closed_percent(tracker.state) == 0
+
+
+def test_the_report_of_a_run_that_ends_with_the_translation_speaks_of_no_fork(home, finished, history):
+    tracker = tracked(finished, history)
+    translated = tracker.state.initial.model_copy(update={"id": TRANSLATION_KEY.candidate_id})
+    tracker.kept[translated.id] = translated
+    tracker.state = tracker.state.model_copy(update={"best": translated})
+    text = summary_text(tracker, home)
+    assert "it came from the translation of the reference" in text
+    assert "No change made it faster." in text
+    assert "fork" not in text
 
 
 def test_the_report_of_a_run_in_which_every_question_failed_says_why(finished, history):
