@@ -32,6 +32,8 @@ class Apply:
 Expression = Leaf | Apply | float
 NEUTRAL_OPERANDS = {"add": 0.0, "multiply": 1.0}
 """The operand with which an operator changes nothing, on either side."""
+COMMUTATIVE_OPERATORS = frozenset({"add", "multiply", "maximum", "minimum"})
+"""Operators whose operands may be swapped."""
 
 
 def negation_operand(expression: Expression) -> Expression | None:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.elementwise import find_sole_writer, has_plain_arguments
+from targets.nki.rewrites.elementwise import COMMUTATIVE_OPERATORS, find_sole_writer, has_plain_arguments
 from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
 from targets.nki.rewrites.reductions import free_axes_text, reduces_rows
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
@@ -17,10 +17,11 @@ from targets.nki.rewrites.values import LibrarySymbol
 
 
 class ProducerConsumer(NamedTuple):
-    """`first` makes the tile that `second` reads as its data."""
+    """`first` makes the tile that `second` reads as its argument `role`."""
 
     first: Statement
     second: Statement
+    role: str
 
 
 class Fuse(Transform[ProducerConsumer]):
@@ -34,12 +35,13 @@ class Fuse(Transform[ProducerConsumer]):
         del target
         found: dict[str, ProducerConsumer] = {}
         for item in kernel.operations():
-            data = item.find_access("data")
-            first = find_sole_writer(kernel, data.tensor) if data is not None else None
-            if data is not None and first is not None and (first.op, item.op) in _FUSION_RULES:
-                found[f"{first.op} to {kernel.unique_label(data.tensor)} with {item.op}"] = ProducerConsumer(
-                    first, item
-                )
+            for data in item.accesses:
+                if data.writes or data.role not in _DATA_ROLES:
+                    continue
+                first = find_sole_writer(kernel, data.tensor)
+                if first is not None and (first.op, item.op) in _FUSION_RULES:
+                    name = f"{first.op} to {kernel.unique_label(data.tensor)} with {item.op}"
+                    found[name] = ProducerConsumer(first, item, data.role)
         return found
 
     def list_choices(self, kernel: Kernel, target: Target, place: ProducerConsumer) -> tuple[Choice, ...]:
@@ -48,8 +50,8 @@ class Fuse(Transform[ProducerConsumer]):
 
     def apply(self, kernel: Kernel, target: Target, place: ProducerConsumer, choice: Choice) -> str:
         del target, choice
-        first, second = place
-        _check_pair(kernel, first, second)
+        first, second, role = place
+        _check_pair(kernel, first, second, role)
         fused = _FUSION_RULES[first.op, second.op](kernel, place)
         told = syntax.merge_leading_lines(first.node, second.node)
         fused[0] = syntax.with_leading_lines(fused[0], told)
@@ -65,9 +67,9 @@ class Fuse(Transform[ProducerConsumer]):
         return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _check_pair(kernel: Kernel, first: Statement, second: Statement) -> None:
+def _check_pair(kernel: Kernel, first: Statement, second: Statement, role: str) -> None:
     made = first.find_access("dst")
-    data = second.find_access("data")
+    data = second.find_access(role)
     assert made is not None
     assert data is not None
     taken = [access for access in second.accesses if access.tensor.id == made.tensor.id]
@@ -102,7 +104,7 @@ def _is_reversed(item: Statement) -> bool:
 
 def _scale_into_activation(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
     """activation(op, data * scale + bias)"""
-    first, second = pair
+    first, second, _ = pair
     ops = (_symbol_name(first, "op0"), _symbol_name(first, "op1"))
     if _is_reversed(first) or ops not in {
         ("multiply", ""),
@@ -139,7 +141,7 @@ def _negate_column(kernel: Kernel, item: Statement) -> tuple[str, list[cst.BaseS
 
 def _merge_scalar_operators(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
     """A tensor_scalar with two operators costs the same as one with one."""
-    first, second = pair
+    first, second, _ = pair
     if "op1" in first.texts or "op1" in second.texts:
         raise RewriteRefused("a tensor_scalar has two operators at most")
     nl = kernel.nl
@@ -158,7 +160,7 @@ def _merge_scalar_operators(kernel: Kernel, pair: ProducerConsumer) -> list[cst.
 def _merge_reductions(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
     """A reduction of reductions reduces everything."""
     del kernel
-    first, second = pair
+    first, second, _ = pair
     data, made = first.find_access("data"), second.find_access("dst")
     assert data is not None
     assert made is not None
@@ -175,7 +177,7 @@ def _merge_reductions(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseSt
 def _negate_reduction(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
     """A reduction can negate its result."""
     del kernel
-    first, second = pair
+    first, second, _ = pair
     negates = (_symbol_name(second, "op0"), second.arguments.get("operand0")) == ("multiply", -1.0)
     if not negates or "op1" in second.texts or not has_plain_arguments(second):
         raise RewriteRefused("a reduction negates its result, and does nothing else to it")
@@ -186,10 +188,37 @@ def _negate_reduction(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseSt
     return [syntax.replace_arguments(first.node, {"dst": second.texts["dst"], "negate": flag})]
 
 
+def _scale_into_tensor_tensor(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
+    """(data op0 operand0) op1 operand1, where operand1 is a tensor"""
+    first, second, role = pair
+    (other,) = {"data1", "data2"} - {role}
+    data, tensor = first.find_access("data"), second.find_access(other)
+    if "op1" in first.texts or not has_plain_arguments(second):
+        raise RewriteRefused("a scalar_tensor_tensor has an operator with a scalar and one with a tensor")
+    if data is None or tensor is None or {data.tensor.buffer, tensor.tensor.buffer} == {"psum"}:
+        raise RewriteRefused("VectorE reads one of two tensors from PSUM at most")
+    words = {
+        "dst": second.texts["dst"],
+        "data": first.texts["data"],
+        "op0": first.texts["op0"],
+        "operand0": first.texts["operand0"],
+        "op1": second.texts["op"],
+        "operand1": second.texts[other],
+    }
+    if "reverse0" in first.texts:
+        words["reverse0"] = first.texts["reverse0"]
+    if role == "data2" and _symbol_name(second, "op") not in COMMUTATIVE_OPERATORS:
+        words["reverse1"] = "True"
+    return [syntax.make_call(f"{kernel.nisa}.scalar_tensor_tensor", words)]
+
+
+_DATA_ROLES = frozenset({"data", "data1", "data2"})
+
 _FUSION_RULES: dict[tuple[str, str], Callable[[Kernel, ProducerConsumer], list[cst.BaseStatement]]] = {
     ("tensor_scalar", "activation"): _scale_into_activation,
     ("tensor_scalar", "activation_reduce"): _scale_into_activation,
     ("tensor_scalar", "tensor_scalar"): _merge_scalar_operators,
+    ("tensor_scalar", "tensor_tensor"): _scale_into_tensor_tensor,
     ("tensor_reduce", "tensor_reduce"): _merge_reductions,
     ("tensor_reduce", "tensor_scalar"): _negate_reduction,
 }

@@ -15,7 +15,13 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.elementwise import Apply, Expression, Leaf, element_expression
+from targets.nki.rewrites.elementwise import (
+    COMMUTATIVE_OPERATORS,
+    Apply,
+    Expression,
+    Leaf,
+    element_expression,
+)
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind
 from targets.nki.rewrites.slices import (
     SourceWindow,
@@ -30,8 +36,6 @@ from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Affine, TensorView
 
-COMMUTATIVE_OPERATORS = frozenset({"add", "multiply", "maximum", "minimum"})
-"""Operators of a step whose operands may be swapped."""
 MIN_STEPS = 4
 """Number of steps from which a scan is worthwhile."""
 

@@ -287,6 +287,53 @@ def test_fuse_says_why_not(change: tuple[str, str], reason: str):
     assert refusal(source, "fuse", "tensor_scalar to half with activation") == reason
 
 
+@pytest.mark.parametrize(
+    ("inputs", "op", "fused"),
+    [
+        ("data1=part, data2=x", "maximum", "op1=nl.maximum, operand1=x"),
+        ("data1=x, data2=part", "maximum", "op1=nl.maximum, operand1=x"),
+        ("data1=part, data2=x", "subtract", "op1=nl.subtract, operand1=x"),
+        ("data1=x, data2=part", "subtract", "op1=nl.subtract, operand1=x, reverse1=True"),
+    ],
+)
+def test_fuse_joins_an_operator_with_a_number_and_one_with_a_tile(inputs: str, op: str, fused: str):
+    source = rows(f"""
+        {tile("part")}
+        nisa.tensor_scalar(dst=part, data=x, op0=nl.subtract, operand0=0.5, reverse0=True)
+        {tile("y")}
+        nisa.tensor_tensor(dst=y, {inputs}, op=nl.{op})
+    """)
+    (found,) = sites(source, "fuse")["tensor_scalar to part with tensor_tensor"]
+    words = "dst=y, data=x, op0=nl.subtract, operand0=0.5, "
+    assert f"nisa.scalar_tensor_tensor({words}{fused}" in found.replace("reverse0=True, ", "")
+    assert "part" not in found
+    assert "reverse0=True" in found
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("operand0=0.5", "operand0=0.5, op1=nl.add, operand1=1.0"), "a scalar_tensor_tensor has an op"),
+        (("data2=x", "data2=part"), "part has other uses"),
+        (("buffer=nl.sbuf)  # x", "buffer=nl.psum)"), "VectorE reads one of two tensors from PSUM at most"),
+    ],
+)
+def test_fuse_says_why_a_number_and_a_tile_stay_apart(change: tuple[str, str], reason: str):
+    source = (
+        rows(f"""
+        {tile("moved")}  # x
+        nisa.activation(dst=moved, op=nl.copy, data=x)
+        {tile("part")}
+        nisa.tensor_scalar(dst=part, data=moved, op0=nl.multiply, operand0=0.5)
+        {tile("y")}
+        nisa.tensor_tensor(dst=y, data1=part, data2=x, op=nl.add)
+    """)
+        .replace("data2=x", "data2=moved" if "psum" in change[1] else "data2=x")
+        .replace(*change)
+    )
+    assert refusal(source, "fuse", "tensor_scalar to part with tensor_tensor").startswith(reason)
+
+
 LOGISTIC = [
     "activation(dst={0}, op=nl.exp, data=x, scale=-1.0)",
     "tensor_scalar(dst={1}, data={0}, op0=nl.add, operand0=1.0)",
