@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,20 @@ def phases(callers: int, rounds: int) -> Iterator[list[list[NewEvent]]]:
         yield together({run: [list(script.closing(number))] for run, script in scripts.items()})
 
 
+@contextmanager
+def settled_heap() -> Iterator[None]:
+    """Keep the collector from what this program loaded and made before; for each log alike."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def append_rate(directory: Path, callers: int, events: int) -> float:
     """Events per second with one event per append, all of them durable, checked, folded and projected."""
     plan = list(phases(callers, max(2, events // (callers * PLANS * 6))))
-    gc.collect()
-    gc.freeze()
 
     async def lane(log: EventLog, news: list[NewEvent]) -> None:
         for new in news:
@@ -103,9 +113,8 @@ def append_rate(directory: Path, callers: int, events: int) -> float:
                     count += sum(map(len, lanes))
         return count / spent_s
 
-    rate = asyncio.run(main())
-    gc.unfreeze()
-    return rate
+    with settled_heap():
+        return asyncio.run(main())
 
 
 BARE = """CREATE TABLE event(
@@ -276,7 +285,8 @@ def append_rates(directory: Path, callers: int, events: int) -> dict[str, Any]:
             from benchmarks.eventsourcing_log import save_rate
 
             texts = payloads(events // callers // 2)
-            measured["eventsourcing"].append(save_rate(place / "theirs.db", callers, texts))
+            with settled_heap():
+                measured["eventsourcing"].append(save_rate(place / "theirs.db", callers, texts))
         measured["log"].append(append_rate(place, callers, events))
     return {"callers": callers} | {
         f"{name}_per_s": max(rates, default=None) for name, rates in measured.items()
@@ -287,12 +297,16 @@ def replay(directory: Path, home: Path) -> dict[str, float | None]:
     """Both logs' replayed events per second."""
     measured: dict[str, list[float]] = {"verified": [], "verified_and_folded": [], "eventsourcing": []}
     for number in range(REPEATS):
-        for name, rate in replay_rates(home).items():
+        with settled_heap():
+            rates = replay_rates(home)
+        for name, rate in rates.items():
             measured[name].append(rate)
         if HAVE_EVENTSOURCING:
             from benchmarks.eventsourcing_log import replay_rate
 
-            measured["eventsourcing"].append(replay_rate(directory / f"replay{number}.db", payloads(20_000)))
+            texts = payloads(20_000)
+            with settled_heap():
+                measured["eventsourcing"].append(replay_rate(directory / f"replay{number}.db", texts))
     return {name: max(rates, default=None) for name, rates in measured.items()}
 
 

@@ -37,6 +37,7 @@ from state.events import Event, RunForked, idempotency_key
 from state.fold import FOLD_VERSION
 from state.fold_cache import FoldCache
 from state.head import Head
+from state.model import dump_json
 from state.records import EventRow, NewEvent, RecordedEvent, to_recorded_event
 from state.snapshots import Tip, TipCache
 from state.spend import ReadModelChange
@@ -101,7 +102,7 @@ def _prepare_event(new: NewEvent) -> PendingEvent:
     if _STREAM.fullmatch(new.stream) is None:
         raise EventRefused(f"{new.stream!r} is not a stream: letters, digits, '.', '_', '-', at most 128")
     try:
-        payload = event.model_dump_json()
+        payload = dump_json(event).decode()
     except ValueError as error:
         raise EventRefused(
             f"{new.stream}: {type(event).__name__} cannot be written as JSON: {error}"

@@ -163,7 +163,12 @@ def _with_question(
 
 def reserved_usd(effects: Iterable[OpenEffect]) -> float:
     """Return what is reserved for effects in flight, in US dollars."""
-    return round_usd(sum(one.reserved_usd + one.reserved_amount.usd for one in effects))
+    return round_usd(sum(one.reserved_usd + _calls_usd(one) for one in effects))
+
+
+def _calls_usd(effect: OpenEffect) -> float:
+    asks = effect.calls or effect.agent is not None
+    return effect.reserved_amount.usd if asks else 0.0
 
 
 def _record_answer(state: RunState, event: CallCompleted) -> RunState:
@@ -277,21 +282,19 @@ def apply_budget_warned(state: RunState, event: BudgetWarned) -> RunState:
 
 
 def outcome_charges(state: RunState, event: EffectEnded, effect: OpenEffect | None) -> dict[str, Any]:
-    """Return what an effect's end takes from the budgets besides its usage.
+    """Return what an effect's end takes from the budgets.
 
     Calls that are still in flight are charged as lost, because nobody will settle them.
     """
+    charges: dict[str, Any] = {}
     if isinstance(event, EvaluationCompleted):
-        return {"device_seconds": _add_device_seconds(state, event)}
-    if isinstance(event, EvaluationFailed):
-        return {"device_seconds": round_seconds(state.device_seconds + event.device_seconds)}
-    if effect is None or not effect.calls:
-        return {}
-    left = effect.reserved_amount
-    if left.calls == 0:
-        return {}
-    spent = state.spent_amount + left
-    return {"spent_usd": spent.usd, "spent_tokens": spent.tokens, "spent_calls": spent.calls}
+        charges["device_seconds"] = _add_device_seconds(state, event)
+    elif isinstance(event, EvaluationFailed):
+        charges["device_seconds"] = round_seconds(state.device_seconds + event.device_seconds)
+    elif effect is not None and effect.calls and (left := effect.reserved_amount).calls:
+        spent = state.spent_amount + left
+        charges = {"spent_usd": spent.usd, "spent_tokens": spent.tokens, "spent_calls": spent.calls}
+    return charges | usage_charges(charges.get("spent_usd", state.spent_usd), event.usage)
 
 
 def _add_device_seconds(state: RunState, event: EvaluationCompleted) -> float:
@@ -305,10 +308,8 @@ def _add_device_seconds(state: RunState, event: EvaluationCompleted) -> float:
     return round(state.device_seconds + sum(took) / 1000, 6)
 
 
-def charge_usage(state: RunState, usage: Usage) -> RunState:
-    """Charge the cost that an effect's outcome reports."""
-    if usage.cost_usd == 0.0:
-        return state
+def usage_charges(spent_usd: float, usage: Usage) -> dict[str, Any]:
+    """Return what the cost that an effect's outcome reports changes, after `spent_usd` was spent."""
     if usage.cost_usd is None:
-        return evolve(state, unknown_cost=True)
-    return evolve(state, spent_usd=state.spent_usd + usage.cost_usd)
+        return {"unknown_cost": True}
+    return {"spent_usd": spent_usd + usage.cost_usd} if usage.cost_usd else {}

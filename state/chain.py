@@ -30,11 +30,11 @@ def row_hash(content: RowContent) -> bytes:
     """Return the hash over a row's other columns."""
     seq, stream, run_seq, type_, sv, ts_us, cause, idem, payload, prev, log_prev, state_hash, fold = content
     stated = "" if state_hash is None else state_hash.hex()
-    header = (
+    text = (
         f"{seq}\x1f{stream}\x1f{run_seq}\x1f{type_}\x1f{sv}\x1f{ts_us}\x1f"
-        f"{'' if cause is None else cause}\x1f{idem or ''}\x1f{stated}\x1f{fold or ''}\x1f"
+        f"{'' if cause is None else cause}\x1f{idem or ''}\x1f{stated}\x1f{fold or ''}\x1f{payload}"
     )
-    return sha256(prev + log_prev + (header + payload).encode()).digest()
+    return sha256(prev + log_prev + text.encode()).digest()
 
 
 def check_link(row: EventRow, link: ChainLink | None) -> None:

@@ -76,6 +76,7 @@ from state.model import (
     Role,
     RunConfig,
     RunStatus,
+    dump_json,
 )
 from state.round_deadline import apply_deadline_passed, route_outcome
 from state.run_state import IllegalEvent, RunState, blank_effect, evolve, is_by_person, require_live
@@ -112,9 +113,9 @@ def apply_event(state: RunState | None, event: Event) -> RunState:
         return _create_state(event)
     handler = _HANDLERS.get(type(event))
     after = state if handler is None else handler(state, event)
-    if type(event) in _PARTIAL_DECISIONS:
-        return evolve(after, before=state.before or state)
-    return after if after.before is None else evolve(after, before=None)
+    if after.before is None or type(event) in _PARTIAL_DECISIONS:
+        return after
+    return evolve(after, before=None)
 
 
 def _create_state(event: Event) -> RunState:
@@ -173,8 +174,9 @@ def _apply_run_completed(state: RunState, event: RunCompleted) -> RunState:
     require_live(state, event)
     if state.open:
         raise IllegalEvent(f"RunCompleted with {len(state.open)} effects in flight")
-    ended = evolve(
+    return _chain_decision(
         state,
+        event,
         status=RunStatus.COMPLETED,
         stop=event.reason,
         status_reason=event.detail,
@@ -182,7 +184,6 @@ def _apply_run_completed(state: RunState, event: RunCompleted) -> RunState:
         late={},
         slots=(),
     )
-    return _chain_decision(ended, event)
 
 
 def _apply_config_changed(state: RunState, event: ConfigChanged) -> RunState:
@@ -226,8 +227,9 @@ def _apply_beam_selected(state: RunState, event: BeamSelected) -> RunState:
     """Drop the checkpoints of lineages that have no kernel in the beam any more, to keep the state small."""
     alive = {entry.candidate.lineage for entry in event.beam}
     marks = {lineage: mark for lineage, mark in state.checkpoints.items() if lineage in alive}
-    selected = evolve(state, beam=event.beam, selected=state.in_round, checkpoints=marks, rejudge=())
-    return _chain_decision(selected, event)
+    return _chain_decision(
+        state, event, beam=event.beam, selected=state.in_round, checkpoints=marks, rejudge=()
+    )
 
 
 def _apply_round_completed(state: RunState, event: RoundCompleted) -> RunState:
@@ -268,10 +270,10 @@ def _apply_effect_started(state: RunState, event: EffectStarted) -> RunState:
         raise IllegalEvent(f"{event.key}: delivery {event.delivery} out of order")
     if before is not None and before.request != event.request:
         raise IllegalEvent(f"{event.key}: a redelivery must carry the request as logged")
+    changes: dict[str, Any] = {"delivery": event.delivery, "reserved_usd": event.reserved_usd}
     if before is None:
-        slot = state.assigned_slot(effect_key(event))
-        before = evolve(blank_effect(), request=event.request, slot=slot)
-    opened = evolve(before, delivery=event.delivery, reserved_usd=event.reserved_usd)
+        changes |= {"request": event.request, "slot": state.assigned_slot(effect_key(event))}
+    opened = evolve(before or blank_effect(), **changes)
     open_ = {**state.open, event.key: opened}
     if not (state.reserved_usd or event.reserved_usd):  # then nothing is reserved, whatever is open
         return evolve(state, open=open_)
@@ -282,8 +284,9 @@ def _apply_effect_ended(state: RunState, event: EffectEnded) -> RunState:
     if event.key in state.outcomes:
         raise IllegalEvent(f"{event.key}: a second outcome")
     opened = state.open.get(event.key)
-    if isinstance(event, KernelProposed | PlanProposed) and event.beside is not None:
-        if event.beside not in state.outcomes:  # its session came too late: then its first one alone counts
+    beside = event.beside if type(event) in _MADE_IN_SESSIONS else None  # type: ignore[attr-defined]
+    if beside is not None:
+        if beside not in state.outcomes:  # its session came too late: then its first one alone counts
             return state
         return evolve(
             state,
@@ -292,9 +295,10 @@ def _apply_effect_ended(state: RunState, event: EffectEnded) -> RunState:
         )
     if opened is None and not is_by_person(event):
         if state.status is RunStatus.CANCELLED:
-            return call_fold.charge_usage(state, event.usage)
+            return evolve(state, **call_fold.usage_charges(state.spent_usd, event.usage))
         raise IllegalEvent(f"{event.key}: an outcome without a start")
-    rest = {key: value for key, value in state.open.items() if key != event.key}
+    rest = state.open.copy()
+    rest.pop(event.key, None)
     changed = evolve(
         state,
         open=rest,
@@ -303,16 +307,15 @@ def _apply_effect_ended(state: RunState, event: EffectEnded) -> RunState:
         reserved_usd=call_fold.reserved_usd(rest.values()) if state.reserved_usd else 0.0,
         **call_fold.outcome_charges(state, event, opened),
     )
-    return call_fold.charge_usage(_apply_audit(changed, event), event.usage)
+    return _apply_audit(changed, event)
 
 
 def _apply_audit(state: RunState, event: EffectEnded) -> RunState:
     """Raise the best kernel to the level that its audit has shown."""
-    best = state.best
-    if not isinstance(event, EvaluationCompleted) or not event.evaluation.is_correct:
-        return state
-    key = effect_key(event)
+    key, best = effect_key(event), state.best
     if key.role is not Role.AUDITOR or best is None or best.id != key.candidate_id:
+        return state
+    if not isinstance(event, EvaluationCompleted) or not event.evaluation.is_correct:
         return state
     return evolve(state, best=best.model_copy(update={"level": event.evaluation.level}))
 
@@ -322,10 +325,10 @@ def _apply_kernel_kept(state: RunState, event: KernelKept) -> RunState:
     if best is None or candidate.latency_ms < best.latency_ms or event.replaces == best.id:
         former = former if best is None else (*former, best)[-MAX_FORMER_BESTS:]
         best = candidate
-    kept = evolve(state, best=best, former=former, initial=state.initial or candidate)
+    changes: dict[str, Any] = {"best": best, "former": former, "initial": state.initial or candidate}
     if event.replaces is not None:
-        kept = evolve(kept, beam=tuple(_replace_entry(one, event) for one in state.beam))
-    return _chain_decision(kept, event)
+        changes["beam"] = tuple(_replace_entry(one, event) for one in state.beam)
+    return _chain_decision(state, event, **changes)
 
 
 def _replace_entry(entry: BeamEntry, event: KernelKept) -> BeamEntry:
@@ -339,18 +342,19 @@ def _apply_kernel_discarded(state: RunState, event: KernelDiscarded) -> RunState
     if event.duplicate_of is None:
         return _chain_decision(state, event)
     tally = state.tally._replace(duplicates=state.tally.duplicates + 1)
-    return _chain_decision(evolve(state, tally=tally), event)
+    return _chain_decision(state, event, tally=tally)
 
 
 def _apply_kernel_reverted(state: RunState, event: KernelReverted) -> RunState:
     tally = state.tally._replace(reverts=state.tally.reverts + 1)
-    return _chain_decision(evolve(state, tally=tally), event)
+    return _chain_decision(state, event, tally=tally)
 
 
 def _apply_kernel_refuted(state: RunState, event: KernelRefuted) -> RunState:
     gone = {event.candidate, event.best.id if event.best else None}
-    changed = evolve(
+    return _chain_decision(
         state,
+        event,
         best=event.best,
         former=tuple(one for one in state.former if one.id not in gone),
         beam=event.beam,
@@ -361,23 +365,29 @@ def _apply_kernel_refuted(state: RunState, event: KernelRefuted) -> RunState:
         credits=event.credits,
         tally=state.tally._replace(reverts=state.tally.reverts + 1),
     )
-    return _chain_decision(changed, event)
 
 
 def _apply_checkpoint(state: RunState, event: GuardCheckpointed) -> RunState:
     mark = event.checkpoint
-    return _chain_decision(evolve(state, checkpoints={**state.checkpoints, mark.lineage: mark}), event)
+    return _chain_decision(state, event, checkpoints={**state.checkpoints, mark.lineage: mark})
 
 
 def _apply_memory_curated(state: RunState, event: MemoryCurated) -> RunState:
-    return _chain_decision(evolve(state, memory=event.memory), event)
+    return _chain_decision(state, event, memory=event.memory)
 
 
-def _chain_decision(state: RunState, event: Event) -> RunState:
-    """Add a decision to the digest with which twin runs compare all decisions, in order."""
-    line = state.decision_digest.encode() + event.model_dump_json().encode()
-    return evolve(state, decision_digest=hashlib.sha256(line).hexdigest())
+def _chain_decision(state: RunState, event: Event, **changes: Any) -> RunState:
+    """Return the state before a decision with its `changes`, and with it in the digest of all decisions.
 
+    Twin runs compare these digests. A part of a record of decisions leaves the state before the record.
+    """
+    line = state.decision_digest.encode() + dump_json(event)
+    before = (state.before or state) if type(event) in _PARTIAL_DECISIONS else None
+    return evolve(state, **changes, decision_digest=hashlib.sha256(line).hexdigest(), before=before)
+
+
+_MADE_IN_SESSIONS = frozenset({KernelProposed, PlanProposed})
+"""Outcomes of which a session may bring several."""
 
 _PARTIAL_DECISIONS = frozenset(
     {KernelKept, KernelDiscarded, KernelReverted, GuardCheckpointed, MemoryCurated}

@@ -131,9 +131,9 @@ class EventLog(LogReader):
         return await future
 
     def _flush_submitted(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give the writer what was submitted in this turn of the event loop; one alone is committed here."""
+        """Commit what was submitted in this turn of the event loop, or give it to the writer."""
         group = self._submitted.pop(loop, [])
-        if len(group) == 1 and self._writer.commit_alone(group[0]):
+        if not group or self._writer.commit_here(group):
             return
         for request in group:
             self._writer.submit(request)

@@ -28,8 +28,8 @@ class RowParser(Generic[Stored]):
         hints = get_type_hints(cls).items()
         self._allowed = {name: get_args(hint) or (hint,) for name, hint in hints}
         self._shapes = frozenset(product(*self._allowed.values()))
-        self._name = cls.__name__
-        self._make: Callable[..., Stored] = cls
+        self._cls = cls
+        self._make = tuple.__new__  # what a named tuple's own `__new__` calls, once the columns are counted
 
     def __call__(self, columns: Iterable[object]) -> Stored:
         """Return the columns as one value.
@@ -39,7 +39,7 @@ class RowParser(Generic[Stored]):
         """
         found = tuple(columns)
         if tuple(map(type, found)) in self._shapes:
-            return self._make(*found)
+            return self._make(self._cls, found)
         raise self._damaged_error(found)
 
     def _damaged_error(self, found: tuple[object, ...]) -> LogDamaged:
@@ -50,7 +50,7 @@ class RowParser(Generic[Stored]):
         ]
         sound = {name: value for name, value in zip(self._allowed, found, strict=False) if type(value) is int}
         what = bad[0] if bad else f"it has {len(found)} columns"
-        return LogDamaged(f"a stored {self._name} is none: {what}", seq=sound.get("seq"))
+        return LogDamaged(f"a stored {self._cls.__name__} is none: {what}", seq=sound.get("seq"))
 
 
 @dataclass(frozen=True, slots=True)

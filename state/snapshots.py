@@ -21,7 +21,7 @@ from state.crash import crash_point
 from state.errors import LogDamaged
 from state.events import Event
 from state.fold import FOLD_VERSION, IllegalEvent, RunState
-from state.model import SYSTEM_STREAM
+from state.model import SYSTEM_STREAM, dump_json
 from state.queries import Segment, lineage, lineage_rows, link_at
 from state.records import EventRow, RowParser
 from state.stream_fold import StreamState
@@ -112,7 +112,7 @@ def should_hash_state(type_: str, run_seq: int) -> bool:
 def save_snapshot(connection: sqlite3.Connection, tip: Tip) -> Tip:
     """Store a snapshot of a stream in the current transaction; return the tip that knows of it."""
     assert tip.state is not None
-    data = zlib.compress(tip.state.model_dump_json().encode(), 1)
+    data = zlib.compress(dump_json(tip.state), 1)
     connection.execute("DELETE FROM snapshot WHERE stream = ? AND fold <> ?", (tip.stream, FOLD_VERSION))
     store_snapshot(connection, StoredSnapshot(tip.stream, tip.run_seq, tip.hash, sha256(data).digest(), data))
     crash_point("snapshot.before_commit")

@@ -1,7 +1,7 @@
 """The writer thread: it collects waiting appends, commits them together, then answers their callers.
 
-An append that comes alone, on a quick disk, is committed by its own caller: two hand-overs between threads
-would take longer than the commit.
+What one event loop appends in one turn is committed in its thread, on a quick disk: two hand-overs between
+threads would take as long as the commit.
 
 Before it answers it records the last event in HEAD, so that a lost event is noticed however the process
 ends. Between commits it syncs HEAD and writes snapshots. It runs until it is stopped: an error goes only to
@@ -38,8 +38,11 @@ HEAD_EVERY_S = 1.0
 LONG_WAL_BYTES = 256 << 20
 """A WAL longer than this is reported: a reader keeps it from being moved into the database."""
 
-QUICK_COMMIT_S = 0.002
-"""A caller commits its own append only while commits take less than this: its event loop waits for it."""
+MAX_HERE = 64
+"""The most appends that an event loop's thread commits together: laying them out takes some 3 ms."""
+
+QUICK_COMMIT_S = 0.003
+"""Callers commit themselves only while that takes less than this: their event loop waits for it."""
 
 BUSY_REST_S = 60.0
 """How long no caller commits after another process was found to hold a lock on the log."""
@@ -156,9 +159,11 @@ class LogWriter:
                 raise LogClosed("the log is closed")
             self._queue.put(request)
 
-    def commit_alone(self, request: AppendRequest) -> bool:
-        """Commit an append in the caller's thread and answer it; return False if the thread has to do it."""
-        if self._commit_s > QUICK_COMMIT_S or self._stopped or not self._queue.empty():
+    def commit_here(self, group: Sequence[AppendRequest]) -> bool:
+        """Commit appends of one event loop in its thread, and answer them; False: the writer has to do it."""
+        if len(group) > MAX_HERE or self._stopped or not self._queue.empty():
+            return False
+        if self._commit_s > QUICK_COMMIT_S:
             self._commit_s *= 0.99  # so that it is tried again
             return False
         if time.monotonic() < self._no_caller_before or not self._in_use.acquire(blocking=False):
@@ -166,7 +171,7 @@ class LogWriter:
         try:
             with self.turns:
                 began = time.perf_counter()
-                outcomes = self._append_group([request], self._appender.append)
+                outcomes = self._append_group(group, self._appender.append)
                 self._commit_s += 0.2 * (time.perf_counter() - began - self._commit_s)
             if isinstance(outcomes[0], StorageBusy):
                 self._no_caller_before = time.monotonic() + BUSY_REST_S
@@ -176,7 +181,7 @@ class LogWriter:
         if self._rests:  # it has to sync HEAD, and to save snapshots
             self._rests = False
             self._queue.put("look around")
-        _resolve_futures([(request.future, outcomes[0])])
+        _resolve_futures([(one.future, outcome) for one, outcome in zip(group, outcomes, strict=True)])
         return True
 
     @contextlib.contextmanager

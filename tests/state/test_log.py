@@ -25,6 +25,7 @@ from state.fold import apply_event
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, Plan, Prediction, digest_of
 from state.records import NewEvent
+from state.writer import MAX_HERE
 from tests.support.scripted_runs import ScriptedRun, append_run
 
 KEY = "r0.b0.p0.k0.f0.evaluator"
@@ -257,6 +258,46 @@ def test_threads_may_append_side_by_side(log: EventLog) -> None:
         thread.join()
     for run, parameters in scripts.items():
         assert [i.event for i in log.read(stream=run)] == [s.event for s in ScriptedRun(**parameters).steps()]
+
+
+def note_commits(log: EventLog, monkeypatch) -> list[tuple[bool, int]]:
+    """Return a list that gets, for each commit, whether it is in the caller's thread, and its appends."""
+    with log.pause_appends():  # until the writer's thread is through with what was appended before
+        noted: list[tuple[bool, int]] = []
+    real, here = log._appender.append, threading.current_thread()
+
+    def append(drafts):
+        noted.append((threading.current_thread() is here, len(drafts)))
+        return real(drafts)
+
+    monkeypatch.setattr(log._appender, "append", append)
+    return noted
+
+
+@pytest.mark.parametrize(("count", "is_here"), [(1, True), (8, True), (MAX_HERE + 1, False)])
+async def test_appends_of_one_turn_share_a_commit_in_its_thread(
+    log: EventLog, monkeypatch, count: int, is_here: bool
+) -> None:
+    begin(log)
+    commits = note_commits(log, monkeypatch)
+    events = [
+        [NewEvent("r", PlanStarted(key=f"r1.b0.p{n}.k0.f0.planner", request=REQUEST))] for n in range(count)
+    ]
+    stored = await asyncio.gather(*map(log.append, events))
+    assert [item.run_seq for (item,) in stored] == [*range(2, count + 2)]
+    if is_here:
+        assert commits == [(True, count)]
+    else:
+        assert sum(size for _, size in commits) == count
+        assert not any(here for here, _ in commits)
+
+
+async def test_a_slow_disk_does_not_hold_the_event_loop(log: EventLog, monkeypatch) -> None:
+    begin(log)
+    monkeypatch.setattr("state.writer.QUICK_COMMIT_S", -1.0)
+    commits = note_commits(log, monkeypatch)
+    await log.append([run_created_event()])
+    assert commits == [(False, 1)]
 
 
 async def test_callers_are_held_back_when_the_queue_is_full(log: EventLog, monkeypatch) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from state import writer
 from state.appender import Appender
@@ -134,7 +134,7 @@ def _operational_error(code: int) -> sqlite3.OperationalError:
 class SteppedWriter(writer.LogWriter):
     """The log's writer as a part of the event loop: when it takes its turns is drawn."""
 
-    def commit_alone(self, request: writer.AppendRequest) -> bool:
+    def commit_here(self, group: Sequence[writer.AppendRequest]) -> bool:
         """Leave every append to the writer's turns, which the seed decides."""
         return False
 
