@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.program.ir import Program
 
 REDUNDANT_READS, SPILLS, TRANSPOSES, SLOW_PRODUCTS = (
     "redundant_dma", "spill_traffic", "redundant_transposes", "tensor_engine_below_rate",
@@ -19,6 +25,7 @@ _LEAST_TRANSPOSES = 0.10  # of the tensor engine's work
 _LEAST_BUSY = 0.30  # of the run
 _MOST_RATE = 0.60  # of the peak rate
 _NAMED_TENSORS = 3
+_RELOADED = 1.5  # times, from which a tensor is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +41,34 @@ class Inefficiency:
         return {"code": self.code, "percent": round(self.percent, 1), "message": self.message}
 
 
+def count_input_loads(program: Program) -> dict[str, float]:
+    """How many times over a program reads each input from HBM, the most often read first."""
+    cells = program.cells
+    nbytes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand]
+    moved = np.bincount(
+        cells.tensor[cells.reads], nbytes[cells.reads], minlength=len(program.tensor_sites)
+    ).tolist()
+    sites = {number: program.site(number) for number in program.inputs}
+    found = {
+        site.name: moved[number] / (site.size * DTYPES[site.dtype].itemsize) for number, site in sites.items()
+    }
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
 def find_inefficiencies(
-    counters: Mapping[str, float], *, input_bytes: int, peak_flops: float, reloaded: Sequence[str] = ()
+    counters: Mapping[str, float],
+    *,
+    input_bytes: int,
+    peak_flops: float,
+    loads: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Inefficiency]:
     """Return what a kernel does in vain, the largest share first.
 
     `counters` have the profiler's names, in seconds and bytes; `input_bytes` is what must be read at least;
     `peak_flops` is the tensor engine's rate of bf16 products, in operations per second, in which the adjusted
-    counters are given; `reloaded` says which tensors were loaded repeatedly, in words.
+    counters are given; `loads` says how many times over tensors were loaded.
     """
+    reloaded = [f"{name} {times:.2g} times" for name, times in loads.items() if times >= _RELOADED]
     found = [
         *_find_redundant_reads(counters, input_bytes, reloaded),
         *_find_spills(counters),

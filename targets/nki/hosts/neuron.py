@@ -52,9 +52,11 @@ from seeds.problem_files import KERNEL_FILE
 from state.model import ErrorInfo, Verdict
 from targets.nki.hosts import profile_summary as summary
 from targets.nki.hosts.profile_tables import (
+    INSTALL_READER,
     LoadedTensor,
     ProfileTables,
     can_read_tables,
+    describe_unread,
     is_table_file,
     read_tables,
 )
@@ -72,7 +74,6 @@ SPREAD_RATIOS = {"trn1": 0.01, "trn2": 0.04}
 
 _REMEMBERED = 1024
 _TABLE_BYTES = 256 << 20
-_RELOADED = 1.5  # times, from which a tensor is named
 _log = logging.getLogger(__name__)
 _SUMMARY_BYTES = 16 << 20
 
@@ -247,10 +248,14 @@ class NeuronDevice:
 
 
 async def _read_tables(steps: EvaluationSteps, answer: StepAnswer) -> ProfileTables:
-    """Return what the full profile's tables say; nothing if there are none, or nothing here to read them."""
+    """Return what the full profile's tables say; nothing if there are none, and why if they are not read."""
     files = {name: size for name, (_, size) in answer.result.files.items() if is_table_file(name)}
-    if not files or not can_read_tables() or sum(files.values()) > _TABLE_BYTES:
+    if not files:
         return ProfileTables({})
+    if not can_read_tables():
+        return describe_unread(f"they are read with DuckDB, which is not installed here: {INSTALL_READER}")
+    if (total := sum(files.values())) > _TABLE_BYTES:
+        return describe_unread(f"they have {total >> 20} MiB, the limit is {_TABLE_BYTES >> 20}")
     with tempfile.TemporaryDirectory(prefix="nki-agent-profile-") as folder:
         for name, size in files.items():
             (Path(folder) / name).write_bytes(await steps.fetch_file(answer, name, most=size))
@@ -258,7 +263,7 @@ async def _read_tables(steps: EvaluationSteps, answer: StepAnswer) -> ProfileTab
             return await asyncio.to_thread(read_tables, Path(folder), KERNEL_FILE)
         except summary.SummaryError as error:
             _log.warning("%s: %s", steps.address, error)
-            return ProfileTables({})
+            return describe_unread(str(error))
 
 
 def _inefficiencies(
@@ -270,7 +275,7 @@ def _inefficiencies(
         counters,
         input_bytes=sum(item.nbytes(spec.dims(run.request.size)) for item in spec.inputs),
         peak_flops=peak_flops(targets.load(run.request.target)),
-        reloaded=[f"{one.name} {one.repeats:.2g} times" for one in tensors if one.repeats >= _RELOADED],
+        loads={one.name: one.repeats for one in tensors},
     )
     return [item.to_json() for item in found]
 

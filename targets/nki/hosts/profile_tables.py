@@ -27,6 +27,11 @@ from targets.nki.hostside.neuron import TABLES
 if TYPE_CHECKING:
     import duckdb
 
+INSTALL_READER = "pip install 'nki-kernel-agent[profiles]'"
+
+NEWEST_MAJOR = 12
+"""Of the schema whose names are read here; a larger one may have renamed tables and fields."""
+
 PARTS = 160
 _MAX_LINES = 16
 _MAX_QUEUES = 16
@@ -48,6 +53,11 @@ _INPUT = "%INPUT%"
 """Where a DMA that loads an input reads from, as the tables call it: `[[INPUT]]`."""
 
 _FILE = re.compile(rf"({'|'.join(TABLES)})(_\d+)?\.parquet")
+
+
+def describe_unread(reason: str) -> ProfileTables:
+    """What a profile says of tables that were not read: why."""
+    return ProfileTables({"table_notes": [f"the full profile was not read: {reason}"]})
 
 
 def can_read_tables() -> bool:
@@ -84,7 +94,7 @@ def read_tables(folder: Path, kernel_file: str) -> ProfileTables:
         SummaryError: DuckDB is not installed, or cannot read them.
     """
     if not can_read_tables():
-        raise SummaryError("full profiles are read with DuckDB: pip install 'nki-kernel-agent[profiles]'")
+        raise SummaryError(f"full profiles are read with DuckDB: {INSTALL_READER}")
     import duckdb
 
     try:
@@ -97,6 +107,7 @@ def read_tables(folder: Path, kernel_file: str) -> ProfileTables:
                 "spilled": reader.read_spills(kernel_file),
                 "dma_queues": reader.read_queues(),
                 "missing_fields": reader.describe_missing(),
+                "table_notes": reader.note_newer_schema(),
             }
             tensors = reader.read_tensors()
     except duckdb.Error as error:
@@ -130,12 +141,21 @@ class _TableReader:
         ]
         if not missing or not self._columns:
             return {}
+        return {"fields": list(dict.fromkeys(missing)), "schema_version": self._schema_version()}
+
+    def note_newer_schema(self) -> list[str]:
+        """A note if the tables have a schema that may mean other things by the same names."""
+        version = self._schema_version()
+        major = version.partition(".")[0]
+        if not major.isdecimal() or int(major) <= NEWEST_MAJOR:
+            return []
+        return [f"the profile has schema {version}, newer than {NEWEST_MAJOR}, whose names are read here"]
+
+    def _schema_version(self) -> str:
+        """The version of the tables' schema, `MAJOR.MINOR.PATCH`, or `unknown`."""
         known = self._has("Metadata", "profile_schema_version")
         rows = self._query("SELECT profile_schema_version FROM Metadata LIMIT 1") if known else []
-        return {
-            "fields": list(dict.fromkeys(missing)),
-            "schema_version": str(rows[0][0])[:32] if rows and rows[0][0] is not None else "unknown",
-        }
+        return str(rows[0][0])[:32] if rows and rows[0][0] is not None else "unknown"
 
     def _query(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(text, values).fetchall()

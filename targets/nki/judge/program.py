@@ -20,7 +20,6 @@ from nki_sim.checks import program as checks
 from nki_sim.errors import InputError, IRError, KernelError, ScheduleError
 from nki_sim.program.ir import ArraySpec, Program
 from nki_sim.running.work import program_work
-from nki_sim.targets import Target
 from nki_sim.timing import counters, explain, uncertainty
 from nki_sim.timing.activity import shares_percent, span_ns
 from nki_sim.timing.forecast import Forecast, forecast_program, unknown_latency_error
@@ -35,7 +34,7 @@ from remote.judge.rejection import RejectedError, StageFailedError
 from seeds import ProblemSpec
 from state.model import Benchmark, ErrorInfo, FormulaIdentity, NumericalStability, Verdict, canonical_json
 from targets.nki.bounds import physical_bound, products_bound_ms
-from targets.nki.inefficiencies import find_inefficiencies
+from targets.nki.inefficiencies import count_input_loads, find_inefficiencies
 from targets.nki.judge.declared_shapes import with_declared_shapes
 from targets.nki.judge.failures import reject_kernel_error
 from targets.nki.judge.identity.stage import IdentityFailedError, identify
@@ -126,7 +125,7 @@ class _Judgement:
                 **counters.profile_counters(predicted),
                 "dynamic_loops": predicted.timeline.dynamic_loops,
             }
-            profile = _make_profile(found, explanation, target, timeline=_busy_timeline(predicted.timeline))
+            profile = _make_profile(found, explanation, predicted)
         return self.make_outcome(
             Verdict.CORRECT,
             identity=identity,
@@ -351,12 +350,14 @@ def _busy_timeline(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _make_profile(
-    found: Mapping[str, Any], explanation: explain.Explanation, target: Target, *, timeline: Mapping[str, Any]
-) -> str:
+def _make_profile(found: Mapping[str, Any], explanation: explain.Explanation, predicted: Forecast) -> str:
     """The profile for proposers and people; times and counters are predicted."""
+    target = predicted.target
     vain = find_inefficiencies(
-        found, input_bytes=found["inputs_and_weights_size_bytes"], peak_flops=counters.peak_flops(target)
+        found,
+        input_bytes=found["inputs_and_weights_size_bytes"],
+        peak_flops=counters.peak_flops(target),
+        loads=count_input_loads(predicted.compiled.program),
     )
     fields = {
         "predicted": True,
@@ -378,6 +379,6 @@ def _make_profile(
         },
         "spilled": [asdict(item) for item in explanation.spilled[:_MAX_PROFILE_LINES]],
         "inefficiencies": [item.to_json() for item in vain],
-        "timeline": timeline,
+        "timeline": _busy_timeline(predicted.timeline),
     }
     return canonical_json(fields).decode()

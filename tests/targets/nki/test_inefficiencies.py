@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import nki_sim
+from nki_sim import ArraySpec
 from targets.nki import inefficiencies as vain
 
 LEAN = {
@@ -55,9 +57,31 @@ def test_the_largest_share_comes_first():
 
 def test_reloaded_tensors_are_named():
     (found,) = vain.find_inefficiencies(
-        {**LEAN, "hbm_read_bytes": 4e6}, input_bytes=1_000_000, peak_flops=1e14, reloaded=["w 4 times"]
+        {**LEAN, "hbm_read_bytes": 4e6}, input_bytes=1_000_000, peak_flops=1e14, loads={"w": 4.0, "x": 1.0}
     )
-    assert "w 4 times" in found.message
+    assert "(w 4 times)" in found.message
+
+
+LOADER = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x, w):
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    for _ in range(3):
+        nisa.dma_copy(t, w)
+    nisa.dma_copy(t[:, 0:32], x[:, 0:32])
+    nisa.dma_copy(out, t)
+    return out
+"""
+
+
+def test_inputs_that_a_program_loads_repeatedly_are_counted():
+    program = nki_sim.trace(LOADER, args=[ArraySpec((128, 64), "float32")] * 2, target="trn2")
+    assert vain.count_input_loads(program) == {"w": 3.0, "x": 0.5}
 
 
 @pytest.mark.parametrize("counters", [{}, {"total_time": 1.0}, dict.fromkeys(LEAN, 0.0)])

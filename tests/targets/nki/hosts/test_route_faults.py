@@ -149,3 +149,7 @@ async def test_tables_that_cannot_be_read_leave_the_summary(damage, evaluator, j
     assert profile["bottleneck"] == "dma"
     read = {"timeline", "waits_ms", "busy_lines", "missing_fields"}
     assert {name for name in read if profile.get(name)} == DAMAGES[damage]
+    unread = damage in {"empty file", "another type"}
+    assert [note.partition(":")[0] for note in profile.get("table_notes", ())] == [
+        "the full profile was not read"
+    ] * unread

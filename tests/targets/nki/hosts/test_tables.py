@@ -170,6 +170,17 @@ def test_a_schema_without_a_version_is_said_to_be_unknown(folder, version):
     assert "ActiveTime" in missing["fields"]
 
 
+@pytest.mark.parametrize(("version", "newer"), [("12.0.1", False), ("12.9.0", False), ("13.0.0", True)])
+def test_a_newer_schema_gets_a_note(folder, version, newer):
+    """A new major version may have renamed what is read, so what is read may be something else."""
+    write_table(folder, "Metadata.parquet", "profile_schema_version", f"('{version}')")
+    found = profile_tables.read_tables(folder, "kernel.py").fields
+    assert ("table_notes" in found) == newer
+    assert "timeline" in found
+    if newer:
+        assert version in found["table_notes"][0]
+
+
 @pytest.mark.parametrize("damage", [b"", b"PAR1" + bytes(100) + b"PAR1", b"hello"])
 def test_a_damaged_table_is_an_error_that_says_so(folder, damage):
     (folder / "Instruction.parquet").write_bytes(damage)
