@@ -79,11 +79,19 @@ def diff(session: Session, run: str, a: str, b: str) -> None:
     text = [
         f"{old.id}: {_format_latency(old)}",
         f"{new.id}: {_format_latency(new)}, {gained}",
+        *_format_below_bound(found),
         *_format_counters(found),
         *_format_timelines(found),
         *map(_colour_diff_line, found.diff.splitlines()),
     ]
     session.emit(as_json(found), "\n".join(text))
+
+
+def _format_below_bound(found: KernelComparison) -> Iterator[str]:
+    """Yield what to think of latencies below the model bound."""
+    for name, note in ((found.a, found.a_below_bound), (found.b, found.b_below_bound)):
+        if note:
+            yield style(f"{name}: {note}", "bad")
 
 
 def _format_counters(found: KernelComparison) -> Iterator[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from agentctl.formatting import explain_share_of_bound
+from agentctl.views import OMIT_EMPTY
 from agentctl.views.candidate import CandidateView, load_candidate
+from agentctl.views.run import LatencyInterval, bound_percent
 from agentctl.views.timeline import BusyTimeline, busy_timeline
 from state.reader import LogReader
 
@@ -15,7 +18,8 @@ class KernelComparison:
     """A comparison of `a` with `b`; `speedup` is that of `b` over `a`. Latencies in ms;
     `wins_percent` is how sure it is that `b` is faster.
 
-    `changed_counters` are counters of both that differ, largest change first, as (a's, b's). `diff` is
+    `a_below_bound` and `b_below_bound`: what to think of a latency below the model bound; None if it is
+    above. `counters` are counters of both that differ, largest change first, as (a's, b's). `diff` is
     unified.
     """
 
@@ -35,6 +39,8 @@ class KernelComparison:
     a_timeline: BusyTimeline | None
     b_timeline: BusyTimeline | None
     diff: str
+    a_below_bound: str | None = field(default=None, metadata={OMIT_EMPTY: True})
+    b_below_bound: str | None = field(default=None, metadata={OMIT_EMPTY: True})
 
 
 def compare_kernels(reader: LogReader, run: str, a: str, b: str) -> KernelComparison:
@@ -46,6 +52,7 @@ def compare_kernels(reader: LogReader, run: str, a: str, b: str) -> KernelCompar
     """
     old, new = load_candidate(reader, run, a), load_candidate(reader, run, b)
     was, now = old.latency, new.latency
+    tight_ms = reader.run_state(run).bounds.tight_ms
     compares = old.history == new.history
     return KernelComparison(
         run=run,
@@ -64,7 +71,16 @@ def compare_kernels(reader: LogReader, run: str, a: str, b: str) -> KernelCompar
         a_timeline=busy_timeline(old.profile),
         b_timeline=busy_timeline(new.profile),
         diff=source_diff(old, new),
+        a_below_bound=_explain_latency(was, tight_ms),
+        b_below_bound=_explain_latency(now, tight_ms),
     )
+
+
+def _explain_latency(latency: LatencyInterval | None, tight_ms: float) -> str | None:
+    """Return an explanation for a latency below the model bound; None if it is above."""
+    if latency is None:
+        return None
+    return explain_share_of_bound(bound_percent(tight_ms, latency.ms), predicted=latency.predicted)
 
 
 def source_diff(old: CandidateView, new: CandidateView) -> str:

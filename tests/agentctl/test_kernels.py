@@ -8,6 +8,7 @@ import pytest
 
 from agentctl.formatting import format_counter, format_scaled, name_counter
 from daemon import exits
+from tests.support import simulated_logs as recorded
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,17 @@ def test_the_best_kernel_says_how_sure_its_gain_is(ctl, finished, tmp_path):
     assert 90 <= said["wins_percent"] <= 100
     assert f"faster with {said['wins_percent']:.1f} % confidence" in text
     assert ctl("diff", finished, "--json").json["wins_percent"] == said["wins_percent"]
+
+
+def test_diff_explains_latencies_below_the_model_bound(ctl, tmp_path):
+    run = "toy-1"
+    recorded.record(tmp_path / "low", {run: recorded.world_of(tight_ms=50.0).finish()})
+    content = ctl("diff", run, "--json", home=tmp_path / "low").json
+    text = ctl("diff", run, home=tmp_path / "low").out
+    for side in "ab":
+        note = content[f"{side}_below_bound"]
+        assert note.startswith("impossible: ")
+        assert f"{content[side]}: {note}" in text.splitlines()
 
 
 def test_diff_shows_readable_counters(ctl, finished):

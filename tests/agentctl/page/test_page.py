@@ -167,6 +167,22 @@ def test_two_runs_are_compared(browser, served, reader):
     found.clean()
 
 
+def test_a_latency_below_the_model_bound_is_explained(browser, tmp_path):
+    runs = {RUN: recorded.world_of(tight_ms=50.0).finish(), OTHER: recorded.world_of(order=7).finish()}
+    recorded.record(tmp_path / "home", runs)
+    with serving(tmp_path / "home") as low:
+        found = visit(browser, low)
+        page = found.open(f"#/run/{RUN}")
+        expect(page.locator("main")).to_contain_text("impossible: ")
+        page.goto(f"{low.origin}/#/compare/{RUN}/{OTHER}")
+        cells = page.locator("tr", has_text="of the model bound").locator("td")
+        low_cell, other_cell = cells.nth(-2), cells.nth(-1)
+        expect(low_cell).to_contain_text("impossible: ")
+        expect(low_cell).to_contain_text("the model, the bound or the log is at fault")
+        expect(other_cell).not_to_contain_text("impossible")
+        found.clean()
+
+
 def test_the_keyboard_is_enough(browser, served, reader):
     """From the address bar to a kernel and back, and through time, without a mouse."""
     found = visit(browser, served)

@@ -30,6 +30,14 @@ def made(home, finished) -> ReportDocument:
 
 
 @pytest.fixture
+def below_bound(made) -> tuple[ReportDocument, str]:
+    """The report of a run whose best latency is half of its model bound, and what it should say of that."""
+    run = replace(made.run, percent_of_model_bound=200.0)
+    note = "impossible: 200.0 % of the model bound; the model, the bound or the log is at fault"
+    return replace(made, run=run), note
+
+
+@pytest.fixture
 def hostile(made) -> ReportDocument:
     """The report, had a model and a problem's author written what they please."""
     assert made.best is not None

@@ -27,6 +27,12 @@ def test_a_report_says_what_was_found(made):
         assert f"\n## {heading}\n" in text
 
 
+def test_a_latency_below_the_model_bound_is_explained(made, below_bound):
+    low, note = below_bound
+    assert note in render_markdown(low)
+    assert "impossible" not in render_markdown(made)
+
+
 def test_nothing_that_was_written_by_others_is_markup(hostile):
     text = render_markdown(hostile)
     rest = outside(text)

@@ -73,6 +73,12 @@ def test_a_report_says_what_was_found(made):
     assert "All latencies are predicted" in found.text
 
 
+def test_a_latency_below_the_model_bound_is_explained(made, below_bound):
+    low, note = below_bound
+    assert note in Read(render_page(low)).text
+    assert "impossible" not in Read(render_page(made)).text
+
+
 def test_nothing_that_was_written_by_others_is_markup(hostile):
     text = render_page(hostile)
     found = Read(text)

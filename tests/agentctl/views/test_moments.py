@@ -144,3 +144,13 @@ def test_timelines_are_read_and_those_that_are_none_are_not():
     assert all(len(parts) == recorded.PARTS for parts in found.busy_percent.values())
     for odd in (None, {}, {"timeline": 3}, {"timeline": {"span_ms": 1, "busy_percent": {"x": ["<b>"]}}}):
         assert busy_timeline(odd) is None
+
+
+def test_a_best_latency_below_the_model_bound_is_explained(reader, tmp_path):
+    assert run_at_event(reader, RUN).below_bound is None
+    recorded.record(tmp_path / "home", {RUN: recorded.world_of(tight_ms=50.0).finish()})
+    with LogReader.open(tmp_path / "home") as low:
+        seen = run_at_event(low, RUN)
+    share = f"impossible: {50 / seen.run.best_ms * 100:.1f} % of the model bound"
+    assert seen.below_bound == f"{share}; the model, the bound or the log is at fault"
+    assert as_json(seen)["below_bound"] == seen.below_bound

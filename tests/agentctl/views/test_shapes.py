@@ -81,6 +81,16 @@ def test_a_comparison_has_both_sides(reader):
     assert (same.diff, same.counters, same.speedup) == ("", {}, 1.0)
 
 
+def test_a_comparison_explains_latencies_below_the_model_bound(reader, tmp_path):
+    usual = as_json(compare_kernels(reader, RUN, "initial", "best"))
+    assert not {"a_below_bound", "b_below_bound"} & usual.keys()
+    record(tmp_path / "home", {RUN: world_of(tight_ms=50.0).finish()})
+    with LogReader.open(tmp_path / "home") as low:
+        found = compare_kernels(low, RUN, "initial", "best")
+    assert f"{5000 / found.a_ms:.1f} % of the model bound" in found.a_below_bound
+    assert f"{5000 / found.b_ms:.1f} % of the model bound" in found.b_below_bound
+
+
 def test_a_kernels_text_is_told_as_it_is(reader):
     assert load_candidate(reader, RUN, "initial").source == KERNEL
 
