@@ -23,6 +23,11 @@ def substitute_names(code: str, meanings: Mapping[str, str]) -> str:
     return ast.unparse(_simplify_sums(tree) if _is_integral(tree) else tree)
 
 
+def are_equal_integers(one: str, other: str) -> bool:
+    """Whether two expressions of integers have the same value, as far as sums show it."""
+    return one == other or substitute_names(f"({one}) - ({other}) + _zero", {"_zero": "0"}) == "0"
+
+
 def _is_integral(node: ast.expr) -> bool:
     """Whether the expression has no floats, whose sums must keep their order."""
     parts = list(ast.walk(node))

@@ -17,7 +17,7 @@ import libcst as cst
 
 from targets.nki.rewrites.arithmetic import SumTerms, build_sum, collect_terms, product_factors, simplify_sum
 from targets.nki.rewrites.integer_ranges import IntegerRanges
-from targets.nki.rewrites.syntax import splice_block
+from targets.nki.rewrites.syntax import code_of, splice_block
 
 Condition = bool | cst.BaseExpression
 """A condition, or what it always is."""
@@ -113,7 +113,7 @@ class _RangeSimplifier(cst.CSTTransformer):
 
     def _possible_arguments(self, call: cst.Call) -> list[cst.Arg]:
         """The arguments of `min` or `max` without those that another makes needless; numbers go first."""
-        sign = 1 if _code(call.func) == "min" else -1
+        sign = 1 if code_of(call.func) == "min" else -1
         left = [(arg, _parse(arg.value)) for arg in call.args]
         for one in sorted(left, key=lambda item: not isinstance(item[1], ast.Constant)):
             for other in left:
@@ -239,7 +239,7 @@ class _Conditions:
         left = self._without_implied(left, keeps_stronger=neutral)
         if not left:
             return neutral
-        if [_code(one) for one in left] == [_code(one) for one in before]:
+        if [code_of(one) for one in left] == [code_of(one) for one in before]:
             return node
         joined = left[0]
         for part in left[1:]:
@@ -351,12 +351,8 @@ def _count_nodes(node: ast.expr) -> int:
 
 def _read(node: cst.BaseExpression) -> ast.expr | None:
     """The expression's tree; None if it has a comment, which would be lost."""
-    return None if "#" in _code(node) else _parse(node)
+    return None if "#" in code_of(node) else _parse(node)
 
 
 def _parse(node: cst.BaseExpression) -> ast.expr:
-    return ast.parse(f"({_code(node)})", mode="eval").body
-
-
-def _code(node: cst.CSTNode) -> str:
-    return cst.Module([]).code_for_node(node)
+    return ast.parse(f"({code_of(node)})", mode="eval").body

@@ -14,12 +14,13 @@ from typing import TypeVar
 
 import libcst as cst
 
-from targets.nki.rewrites.arithmetic import substitute_names
+from targets.nki.rewrites.arithmetic import are_equal_integers
 from targets.nki.rewrites.integer_ranges import LOOPS
 from targets.nki.rewrites.range_simplification import apply_ranges
+from targets.nki.rewrites.slice_simplification import drop_whole_slices, merge_neighbours
 from targets.nki.rewrites.source_layout import wrap_long_lines
 from targets.nki.rewrites.source_tree import SourceError
-from targets.nki.rewrites.syntax import splice_block
+from targets.nki.rewrites.syntax import code_of, splice_block
 
 ImportT = TypeVar("ImportT", cst.Import, cst.ImportFrom)
 
@@ -68,28 +69,37 @@ def measure_complexity(source: str) -> tuple[int, int]:
 
 
 class _UnitLoopRemover(cst.CSTTransformer):
-    """Replaces a loop of one iteration by its body, with 0 for its variable."""
+    """Replaces a loop of one iteration by its body, with its only value for its variable."""
 
-    def __init__(self, counts: Counter[str]) -> None:
+    def __init__(self, needed: Collection[str]) -> None:
         super().__init__()
-        self._counts = counts
+        self._needed = needed
+        """Names that are read where no loop binds them: maybe the last value of one that did."""
+        self._around: list[str] = []
+        """The variables of the loops around."""
+
+    def visit_For(self, node: cst.For) -> None:  # noqa: N802
+        self._around.append(code_of(node.target))
 
     def leave_For(  # noqa: N802
         self, original_node: cst.For, updated_node: cst.For
     ) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]:
         del original_node
+        self._around.pop()
         target, body = updated_node.target, updated_node.body
+        value = _only_value(updated_node.iter)
         if (
-            not isinstance(target, cst.Name)
+            value is None
+            or not isinstance(target, cst.Name)
             or not isinstance(body, cst.IndentedBlock)
             or updated_node.orelse is not None
-            or not _runs_once(updated_node.iter)
             or _find_nodes(body, cst.Break, cst.Continue)
-            or self._counts[target.value] != _count_names(updated_node)[target.value]
+            or target.value in self._needed
+            or target.value in self._around
+            or _names_bound_in(body) & {target.value, *_count_names(value)}
         ):
             return updated_node
-        zero = _NameReplacer(target.value, cst.Integer("0"))
-        inner = body.visit(zero)
+        inner = body.visit(_NameReplacer(target.value, value))
         assert isinstance(inner, cst.IndentedBlock)
         return splice_block(inner, updated_node.leading_lines)
 
@@ -113,101 +123,74 @@ class _NameReplacer(cst.CSTTransformer):
         return updated_node.with_changes(keyword=original_node.keyword)
 
 
-def _runs_once(iterable: cst.BaseExpression) -> bool:
-    if not isinstance(iterable, cst.Call) or len(iterable.args) != 1:
+def _only_value(iterable: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The value over which a loop runs once; None if it may run more often, or never."""
+    if not isinstance(iterable, cst.Call) or _called_name(iterable) not in LOOPS:
+        return None
+    bounds = [arg.value for arg in iterable.args]
+    numbers = [number for one in bounds if (number := _integer_of(one)) is not None]
+    if len(numbers) == len(bounds) and 0 not in numbers[2:]:
+        found = range(*numbers)
+        return _make_integer(found[0]) if len(found) == 1 else None
+    match bounds:
+        case [lower, upper] if are_equal_integers(code_of(upper), f"{code_of(lower)} + 1"):
+            return lower if isinstance(lower, cst.Name) else _in_brackets(lower)
+    return None
+
+
+def _in_brackets(node: cst.BaseExpression) -> cst.BaseExpression:
+    return node if node.lpar else node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def _names_bound_in(node: cst.CSTNode) -> set[str]:
+    """The names that a block binds: in assignments, loops and comprehensions, and by `:=`."""
+    targets = [
+        one.target
+        for one in _find_nodes(
+            node, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr
+        )
+        if isinstance(
+            one, cst.AssignTarget | cst.AugAssign | cst.AnnAssign | cst.For | cst.CompFor | cst.NamedExpr
+        )
+    ]
+    return {name for target in targets for name in _bound_names(target) if name is not None}
+
+
+class _NeededNames(cst.CSTVisitor):
+    """Names that are read outside the loops that bind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self._bound: Counter[str] = Counter()
+
+    def visit_For(self, node: cst.For) -> bool:  # noqa: N802
+        node.iter.visit(self)
+        bound = Counter(name for name in _bound_names(node.target) if name is not None)
+        self._bound += bound
+        node.body.visit(self)
+        self._bound -= bound
+        if node.orelse is not None:
+            node.orelse.visit(self)
         return False
-    return _called_name(iterable) in LOOPS and _integer_of(iterable.args[0].value) == 1
+
+    def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
+        if not self._bound[node.value]:
+            self.found.add(node.value)
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
+        node.value.visit(self)
+        return False
+
+    def visit_Arg(self, node: cst.Arg) -> bool:  # noqa: N802
+        node.value.visit(self)
+        return False
 
 
 def _remove_unit_loops(module: cst.Module) -> cst.Module:
-    return module.visit(_UnitLoopRemover(_count_names(module)))
-
-
-# --- neighbouring slices -----------------------------------------------------------------------------
-
-
-class _NeighbourMerger(cst.CSTTransformer):
-    """Makes one call of two that follow each other, if they differ only in slices that are neighbours."""
-
-    def leave_IndentedBlock(  # noqa: N802
-        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
-    ) -> cst.IndentedBlock:
-        del original_node
-        body: list[cst.BaseStatement] = []
-        for item in updated_node.body:
-            merged = _merge_statements(body[-1], item) if body else None
-            if merged is None:
-                body.append(item)
-            else:
-                body[-1] = merged
-        return updated_node if len(body) == len(updated_node.body) else updated_node.with_changes(body=body)
-
-
-def _merge_statements(one: cst.BaseStatement, other: cst.BaseStatement) -> cst.BaseStatement | None:
-    first, second = _only_call(one), _only_call(other)
-    if first is None or second is None or not first.func.deep_equals(second.func):
-        return None
-    if len(first.args) != len(second.args):
-        return None
-    args: list[cst.Arg] = []
-    changed = False
-    for mine, theirs in zip(first.args, second.args, strict=True):
-        if _code(mine.keyword) != _code(theirs.keyword) or mine.star != theirs.star:
-            return None
-        if _code(mine.value) == _code(theirs.value):
-            args.append(mine)
-            continue
-        value = _merge_subscripts(mine.value, theirs.value)
-        if value is None:
-            return None
-        args.append(mine.with_changes(value=value))
-        changed = True
-    if not changed:
-        return None
-    assert isinstance(one, cst.SimpleStatementLine)
-    return one.with_changes(body=[cst.Expr(first.with_changes(args=args))])
-
-
-def _only_call(item: cst.BaseStatement) -> cst.Call | None:
-    if not isinstance(item, cst.SimpleStatementLine) or len(item.body) != 1:
-        return None
-    (small,) = item.body
-    return small.value if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) else None
-
-
-def _merge_subscripts(one: cst.BaseExpression, other: cst.BaseExpression) -> cst.Subscript | None:
-    """The view that covers two views of a tensor; None if they are no neighbours along one dimension."""
-    if not isinstance(one, cst.Subscript) or not isinstance(other, cst.Subscript):
-        return None
-    if not one.value.deep_equals(other.value) or len(one.slice) != len(other.slice):
-        return None
-    differing = [
-        number
-        for number, (mine, theirs) in enumerate(zip(one.slice, other.slice, strict=True))
-        if _code(mine.slice) != _code(theirs.slice)
-    ]
-    if len(differing) != 1:
-        return None
-    (number,) = differing
-    mine, theirs = one.slice[number].slice, other.slice[number].slice
-    if not isinstance(mine, cst.Slice) or not isinstance(theirs, cst.Slice):
-        return None
-    if mine.step is not None or theirs.step is not None or mine.upper is None or theirs.lower is None:
-        return None
-    if not _are_equal(_code(mine.upper), _code(theirs.lower)):
-        return None
-    slices = list(one.slice)
-    slices[number] = slices[number].with_changes(slice=mine.with_changes(upper=theirs.upper))
-    return one.with_changes(slice=slices)
-
-
-def _are_equal(one: str, other: str) -> bool:
-    """Whether two expressions of integers have the same value, as far as sums show it."""
-    return one == other or substitute_names(f"({one}) - ({other}) + _zero", {"_zero": "0"}) == "0"
-
-
-def _merge_neighbours(module: cst.Module) -> cst.Module:
-    return module.visit(_NeighbourMerger())
+    needed = _NeededNames()
+    module.visit(needed)
+    return module.visit(_UnitLoopRemover(needed.found))
 
 
 # --- constants ---------------------------------------------------------------------------------------
@@ -328,7 +311,7 @@ class _UnusedNameRemover(cst.CSTTransformer):
     def leave_ImportFrom(  # noqa: N802
         self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
     ) -> cst.ImportFrom | cst.RemovalSentinel:
-        module = _code(updated_node.module)
+        module = code_of(updated_node.module)
         if isinstance(updated_node.names, cst.ImportStar) or module == "__future__":
             return updated_node
         del original_node
@@ -348,8 +331,8 @@ class _UnusedNameRemover(cst.CSTTransformer):
 
     def _is_used(self, item: cst.ImportAlias) -> bool:
         if item.asname is not None:
-            return _code(item.asname.name) in self._used
-        return _code(item.name).partition(".")[0] in self._used
+            return code_of(item.asname.name) in self._used
+        return code_of(item.name).partition(".")[0] in self._used
 
 
 def _with_names(node: ImportT, kept: Sequence[cst.ImportAlias]) -> ImportT:
@@ -389,7 +372,7 @@ def _remove_unused_names(module: cst.Module) -> cst.Module:
 def _called_name(call: cst.CSTNode) -> str:
     """The last name of what is called: `ndarray` for `nl.ndarray(...)`."""
     assert isinstance(call, cst.Call)
-    return _code(call.func).rpartition(".")[2]
+    return code_of(call.func).rpartition(".")[2]
 
 
 def _count_names(node: cst.CSTNode) -> Counter[str]:
@@ -402,15 +385,12 @@ def _find_nodes(node: cst.CSTNode, *kinds: type[cst.CSTNode]) -> list[cst.CSTNod
     return [*found, *(one for child in node.children for one in _find_nodes(child, *kinds))]
 
 
-def _code(node: cst.CSTNode | None) -> str:
-    return "" if node is None else cst.Module([]).code_for_node(node)
-
-
 PASSES: dict[str, Callable[[cst.Module], cst.Module]] = {
     "loops of one iteration removed": _remove_unit_loops,
     "constants folded": _fold_constants,
     "known ranges used": apply_ranges,
-    "neighbouring slices merged": _merge_neighbours,
+    "neighbouring slices merged": merge_neighbours,
+    "whole slices dropped": drop_whole_slices,
     "unused names removed": _remove_unused_names,
 }
 """The passes by what people are told of them, in the order in which they run."""

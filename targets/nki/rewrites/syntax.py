@@ -76,6 +76,11 @@ def parse_expression(code: str) -> cst.BaseExpression:
     return cst.parse_expression(code)
 
 
+def code_of(node: cst.CSTNode | None) -> str:
+    """Return a node's source; nothing for None."""
+    return "" if node is None else cst.Module([]).code_for_node(node)
+
+
 def group_factor(code: str, *, first: bool = False) -> str:
     """An expression's source as a factor, in parentheses if needed; the first factor may be a division."""
     node = parse_expression(code)

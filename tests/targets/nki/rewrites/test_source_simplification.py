@@ -15,7 +15,7 @@ from targets.nki.rewrites.source_simplification import PASSES, measure_complexit
 from targets.nki.rewrites.source_tree import SourceError
 from tests.support.kernels import TARGET
 
-LOOPS, CONSTANTS, RANGES, SLICES, NAMES = PASSES
+LOOPS, CONSTANTS, RANGES, NEIGHBOURS, WHOLE, NAMES = PASSES
 
 
 def after(source: str, *passes: str) -> str:
@@ -89,10 +89,31 @@ def kernel(x):
 
 
 @pytest.mark.parametrize(
+    ("loop", "body"),
+    [
+        ("for i in range(3, 4):\n    f(i)", "f(3)"),
+        ("for i in range(0, 128, 128):\n    f(i)", "f(0)"),
+        ("for i in range(n, n + 1):\n    f(i)", "f(n)"),
+        ("for i in range(n * 2 - 1, 2 * n):\n    f(i * 2)", "f((n * 2 - 1) * 2)"),
+        ("for i in range(1):\n    f(i)\nfor i in range(4, 5):\n    g(i)", "f(0)\ng(4)"),
+        ("for i in range(1):\n    f(i)\nfor i in range(4):\n    g(i)", "f(0)\nfor i in range(4):\n    g(i)"),
+    ],
+)
+def test_loops_of_one_value_are_found_by_their_bounds(loop, body):
+    assert ast.dump(ast.parse(after(f"{loop}\n", LOOPS))) == ast.dump(ast.parse(body))
+
+
+@pytest.mark.parametrize(
     "loop",
     [
         "for i in nl.affine_range(2):\n    f(i)\n",
-        "for i in range(1, 2):\n    f(i)\n",
+        "for i in range(1, 3):\n    f(i)\n",
+        "for i in range(2, 1):\n    f(i)\n",
+        "for i in range(n, 1 + m):\n    f(i)\n",
+        "for i in range(n, n + 1):\n    n = f(i)\n",
+        "for i in range(1):\n    i = f(i)\n",
+        "for i in range(2):\n    for i in range(1):\n        f(i)\n    g(i)\n",
+        "for i in range(1):\n    f(i)\nfor i in range(i, i + 2):\n    g(i)\n",
         "for i in range(1):\n    f(i)\n    break\n",
         "for i in range(1):\n    f(i)\nelse:\n    g()\n",
         "for i in range(1):\n    f(i)\ng(i)\n",
@@ -112,7 +133,7 @@ def test_other_loops_stay(loop):
     ],
 )  # fmt: skip
 def test_calls_on_neighbouring_slices_become_one(calls, merged):
-    found = after(in_kernel(calls), SLICES)
+    found = after(in_kernel(calls), NEIGHBOURS)
     assert ast.dump(ast.parse(found)) == ast.dump(ast.parse(in_kernel(merged)))
 
 
@@ -137,7 +158,29 @@ def in_kernel(calls: str) -> str:
 )
 def test_other_calls_stay_apart(calls):
     source = in_kernel(calls)
-    assert simplify_source(source, (SLICES,)) == (source, ())
+    assert simplify_source(source, (NEIGHBOURS,)) == (source, ())
+
+
+TILE = "t = nl.ndarray((128, n), buffer=nl.sbuf)\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "simpler"),
+    [
+        ("f(t[:, 0:])", "f(t)"),
+        ("f(t[0:128, 0 : n])", "f(t)"),
+        ("f(t[:, 0:8])", "f(t[:, 0:8])"),
+        ("f(t[0:128, 0:8])", "f(t[:, 0:8])"),
+        ("f(t[0:128])", "f(t[:])"),
+        ("f(x[0:, i])", "f(x[:, i])"),
+        ("f(x[0:128, :])", "f(x[0:128, :])"),
+        ("t = g()\nf(t[:, :])", "t = g()\nf(t[:, :])"),
+        ("for t in a:\n    f(t[:, :])", "for t in a:\n    f(t[:, :])"),
+        ("for a, t in b:\n    f(t[:, :])", "for a, t in b:\n    f(t[:, :])"),
+    ],
+)
+def test_a_view_of_all_of_a_tile_is_the_tile(call, simpler):
+    assert ast.dump(ast.parse(after(TILE + call, WHOLE))) == ast.dump(ast.parse(TILE + simpler))
 
 
 def test_names_that_nothing_reads_go_and_what_they_needed_goes_with_them():
