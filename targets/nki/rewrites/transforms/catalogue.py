@@ -42,6 +42,7 @@ from targets.nki.rewrites.transforms.tensor_sum import TensorSum
 from targets.nki.rewrites.transforms.tile_size import ChangeTileSize
 from targets.nki.rewrites.transforms.transpose import Transpose
 from targets.nki.rewrites.transforms.transposed_accumulate import TransposedAccumulate
+from targets.nki.rewrites.transforms.two_pass import TwoPass
 from targets.nki.rewrites.transforms.widen import Widen
 
 TRANSFORMS: dict[str, Transform[Any]] = {
@@ -85,6 +86,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Exponential(),
         QuantiseOnce(),
         SplitProducts(),
+        TwoPass(),
     )
 }
 
