@@ -154,6 +154,9 @@ look() {
     found profiler "${profiler:-none}"
     runtime=$(find_runtime)
     found runtime "${runtime:-none}"
+    if [ -n "$python" ] && [ -n "$(version_of "$python" neuronx-cc)" ]; then
+        found 'tried on a device' 'no: how this program calls the SDK follows its documentation, and met only a stand-in'
+    fi
     found jail "$(command -v bwrap || command -v unshare || echo none)"
     free=$(df -Pk -- "$([ -d "$workdir" ] && echo "$workdir" || echo .)" | awk 'NR == 2 {print int($4 / 1048576)}')
     found 'free disk' "$free GiB for $PWD/$workdir"

@@ -172,6 +172,8 @@ def _show_lines(problem: Problem, bounds: dict[str, Row]) -> Iterator[str]:
     yield from (f"  output {_format_array(item)}" for item in spec.outputs)
     seeds = ", ".join(map(str, spec.seeds))
     yield f"  relative L2 error below {spec.rel_l2:g} on {format_count(len(spec.seeds), 'seed')} ({seeds})"
+    if spec.mx:
+        yield "  products may be in MX types where a target has them"
     yield from (f"  relation: {item.name}" for item in spec.relations)
     for target, found in bounds.items():
         roofline, tight = format_ms(found["plain_ms"]), format_ms(found["tight_ms"])

@@ -117,6 +117,7 @@ def test_checking_changes_nothing_and_setting_up_is_idempotent(ctl, trusted, ser
     assert found["commands"] == ["mkdir -p -m 700 -- .cache/nki-kernel-agent"]
     assert found["found"]["neuronx-cc"] == "none"
     assert found["found"]["NeuronCores"] == "0 (physical)"
+    assert "tried on a device" not in found["found"]  # the simulator stands in, and says so
     assert stat.S_IMODE(there.stat().st_mode) == 0o700
     remedies = [one["remedy"] for one in found["missing"]]
     assert len(remedies) == len(set(remedies))
@@ -165,6 +166,7 @@ def test_an_sdk_s_tools_and_versions_are_found(tmp_path):
     assert found["found"]["nki"] == "0.5.0"
     assert found["found"]["profiler"] == str(bin_ / "neuron-profile")
     assert not any("no Neuron SDK" in text for text in found["missing"])
+    assert found["found"]["tried on a device"].startswith("no: ")
 
 
 def test_a_host_that_cannot_be_reached_and_one_that_is_none_are_told_apart(ctl, trusted):

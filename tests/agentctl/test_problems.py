@@ -54,6 +54,15 @@ def test_a_problem_says_what_it_asks_for(ctl):
     assert "below 2e-05 on 5 seeds (0, 21, 42, 63, 84)" in text
 
 
+def test_a_problem_that_allows_mx_says_so(ctl, tmp_path):
+    found = seeds.load_problem("matmul")
+    for name, text in found.files.items():
+        (tmp_path / name).write_text(text.replace("shape_generic = true", "shape_generic = true\nmx = true"))
+    line = "products may be in MX types"
+    assert line in ctl("problems", "show", str(tmp_path)).out
+    assert line not in ctl("problems", "show", "matmul").out
+
+
 def test_the_text_of_a_file_of_a_problem(ctl):
     assert ctl("problems", "show", "silu", "--file", "kernel.py").out == seeds.load_problem("silu").kernel
     called = ctl("problems", "show", "silu", "--file", "kernle.py")
