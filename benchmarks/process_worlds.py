@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from tests.daemon.fork_server import ForkServer  # noqa: E402 - the path is set above
+from tests.support.fork_server import ForkServer  # noqa: E402 - the path is set above
 from tests.support.process_worlds import DEFECTS, find_differences, make_twin, run_seed  # noqa: E402
 
 CHUNK = 10

@@ -16,8 +16,8 @@ import pytest
 
 from state.events import KernelDiscarded, KernelRefuted
 from state.reader import LogReader
-from tests.daemon.fork_server import ForkServer
 from tests.support import fakes
+from tests.support.fork_server import ForkServer
 from tests.support.sweeps import is_exhaustive, parametrize_sweep
 from tests.support.twins import assert_like_twin, read_end
 
@@ -25,13 +25,6 @@ MOST_POINTS = 2000
 RANDOM_RUNS = 12
 SHARES = 4  # so that several workers of a test run can sweep at a time
 STEP = 1 if is_exhaustive() else 3
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = ForkServer()
-    yield server
-    server.close()
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,6 @@ from state.model import SYSTEM_STREAM, EvaluationRequest, RunStatus
 from state.reader import LogReader
 from state.records import NewEvent
 from state.verify import verify_log
-from tests.daemon.fork_server import ForkServer
 from tests.support import fakes
 from tests.support.twins import assert_like_twin, read_end
 
@@ -222,13 +221,6 @@ def test_a_fork_for_another_target_judges_anew_and_goes_on(home, parent):
 
 
 # --- a crash inside a fork -------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = ForkServer()
-    yield server
-    server.close()
 
 
 @pytest.mark.slow

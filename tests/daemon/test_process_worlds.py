@@ -13,7 +13,6 @@ import pytest
 
 from state.events import RoundCompleted
 from state.reader import LogReader
-from tests.daemon.fork_server import ForkServer
 from tests.support.process_worlds import (
     DAMAGES,
     DEFECTS,
@@ -30,13 +29,6 @@ from tests.support.process_worlds import (
 from tests.support.sweeps import parametrize_sweep, sample_sweep
 
 SEEDS = sample_sweep(range(200), 8, seed=33)
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = ForkServer()
-    yield server
-    server.close()
 
 
 @pytest.fixture(scope="module")

@@ -40,8 +40,8 @@ from state.model import RunConfig, RunStatus, SearchConfig
 from state.reader import LogReader
 from state.sealed_files import SUFFIX, SealChecker
 from state.verify import verify_log
-from tests.daemon.fork_server import ForkServer
 from tests.support import fakes
+from tests.support.fork_server import ForkServer
 from tests.support.twins import outcomes_per_effect, read_end
 
 CONFIG = RunConfig(

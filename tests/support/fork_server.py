@@ -34,7 +34,7 @@ PRELOADED = (
 class ForkServer:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.daemon.fork_server"],
+            [sys.executable, "-m", "tests.support.fork_server"],
             cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
