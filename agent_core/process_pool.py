@@ -79,7 +79,11 @@ class ProcessPool:
         while True:
             async with self._slots:
                 executor = self._start_executor()
-                future = executor.submit(self._work, argument)
+                try:
+                    future = executor.submit(self._work, argument)
+                except BrokenProcessPool:  # a worker was killed since the last job: none is to blame
+                    await self._discard_executor(executor)
+                    continue
                 try:
                     async with asyncio.timeout(self.job_seconds) as deadline:
                         return await asyncio.wrap_future(future)

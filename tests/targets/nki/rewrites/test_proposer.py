@@ -24,7 +24,7 @@ from agent_core.effects import (
     ReflectRequest,
     SummarizeRequest,
 )
-from agent_core.process_pool import JobDeadlineError, ProcessPool
+from agent_core.process_pool import ATTEMPTS, JobDeadlineError, ProcessPool
 from agent_core.roles import Proposer, RoleError
 from state.model import (
     Attempt,
@@ -243,6 +243,20 @@ async def test_a_job_that_kills_its_worker_is_given_up():
         with pytest.raises(BrokenProcessPool):
             await pool.run("die")
         assert await pool.run("who")
+    finally:
+        await pool.aclose()
+
+
+async def test_a_worker_that_is_killed_between_jobs_is_replaced():
+    pool = ProcessPool(pid, workers=1)
+    try:
+        for _ in range(ATTEMPTS + 1):
+            worker = int(await pool.run("who"))
+            os.kill(worker, signal.SIGKILL)
+            executor = pool._executor
+            while not executor._broken:  # noqa: ASYNC110 - until it takes no job any more
+                await asyncio.sleep(0.01)
+        assert int(await pool.run("who")) != worker
     finally:
         await pool.aclose()
 
