@@ -7,7 +7,6 @@ be carried out, and its answer goes into the log.
 
 from __future__ import annotations
 
-import json
 from difflib import get_close_matches
 from itertools import islice
 from typing import Annotated, Literal, get_args
@@ -15,7 +14,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Base64Bytes, Field, JsonValue, TypeAdapter, ValidationError, field_validator
 
 from daemon.errors import BadFile, CommandRefused
-from state.json_bounds import cut_text, has_too_much_structure
+from state.json_bounds import cut_text, has_too_much_structure, parse_utf8_json
 from state.learning import MAX_IMPORTED
 from state.model import (
     DeviceCalibration,
@@ -226,7 +225,7 @@ def read_verb(data: bytes) -> str:
     if has_too_much_structure(data, MAX_STRUCTURE_BYTES):
         raise BadFile(f"more than {MAX_STRUCTURE_BYTES >> 20} MiB, kernels and files not counted")
     try:
-        content = json.loads(data)
+        content = parse_utf8_json(data)
     except (ValueError, RecursionError) as error:
         raise BadFile(f"not JSON: {error}") from error
     verb = content.get("verb") if isinstance(content, dict) else None
@@ -237,7 +236,7 @@ def read_verb(data: bytes) -> str:
 
 def read_origin(data: bytes) -> CommandOrigin | None:
     """Return where a command was given, as its file says; None if it gives no known origin."""
-    origin = json.loads(data).get("origin")
+    origin = parse_utf8_json(data).get("origin")
     return next((known for known in get_args(CommandOrigin) if known == origin), None)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from remote.errors import InfrastructureError
-from state.replica import FolderStore, ReplicaStore
+from state.replica import MAX_SEGMENT_BYTES, FolderStore, ReplicaStore
 
 SCHEME = "ssh://"
 DEADLINE_S = 20.0
@@ -63,7 +63,7 @@ class SshStore:
             'dd if="$1/$2" bs=65536 skip="$3" count=32 2>/dev/null', name, str(len(data) // 65536)
         ):
             data += piece
-            if len(piece) < PIECE_BYTES:
+            if len(piece) < PIECE_BYTES or len(data) > MAX_SEGMENT_BYTES:
                 break
         return bytes(data)
 

@@ -27,7 +27,7 @@ from state.copying import find_digests, reachable_blobs
 from state.crash import crash_point
 from state.errors import BadArchive, LogDamaged, StreamUnknown, sqlite_errors
 from state.home import HomeLayout
-from state.json_bounds import has_too_much_structure
+from state.json_bounds import has_too_much_structure, parse_utf8_json
 from state.model import SYSTEM_STREAM, FrozenModel
 from state.output_files import open_output
 from state.queries import Segment
@@ -293,7 +293,7 @@ def _parse_archived_row(line: str, manifest: ArchiveManifest) -> EventRow:
 def _parse_archived_blob(line: bytes) -> StoredBlob:
     if has_too_much_structure(line, MAX_STRUCTURE_BYTES):
         raise ValueError("a blob has more than its digest and its text")
-    content = json.loads(line)
+    content = parse_utf8_json(line)
     text, encoded = content.get("text", ""), content.get("base64", "")
     if not (isinstance(text, str) and isinstance(encoded, str)):
         raise ValueError(f"blob {content['blob']} is no text")  # noqa: TRY004 - of the file, not of a call

@@ -30,6 +30,7 @@ from state.chain import GENESIS, ChainVerifier
 from state.copying import RowCopier, find_digests
 from state.errors import LogDamaged, NoLog, StreamUnknown
 from state.events import LogRewritten
+from state.json_bounds import inflate_json
 from state.log_rebuild import RebuildResult, lock_home, rebuild_log
 from state.model import digest_of
 from state.queries import Gap
@@ -40,6 +41,10 @@ SEGMENT_EVENTS = 2000
 
 SEGMENT_BYTES = 4 << 20
 """About how much text of events a segment holds."""
+
+MAX_SEGMENT_BYTES = 1 << 30
+MAX_STRUCTURE_BYTES = 16 << 20
+"""The most that is read of a segment, and of it beside its texts: whoever may write there may not fill us."""
 
 _NAME = re.compile(r"(\d{12})-(\d{12})-([0-9a-f]{64})\.seg")
 
@@ -224,20 +229,29 @@ def unpack_segment(data: bytes, name: SegmentName) -> Segment:
     """Return what is in a segment's bytes.
 
     Raises:
-        LogDamaged: they are not what was written under this name.
+        LogDamaged: they are not what was written under this name, or no segment.
     """
     if digest_of(data) != name.digest:
         raise LogDamaged(f"segment {name} of the replica does not match its digest")
-    header, *lines = map(json.loads, zlib.decompress(data).decode().split("\n"))
+    try:
+        return _parse_segment(inflate_json(data, MAX_SEGMENT_BYTES, MAX_STRUCTURE_BYTES))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise LogDamaged(f"segment {name} of the replica cannot be read: {error}") from error
+
+
+def _parse_segment(text: bytes) -> Segment:
+    header, *lines = map(json.loads, text.decode().split("\n"))
     parts: dict[str, list[list[Any]]] = {"gap": [], "event": [], "blob": []}
     for kind, *values in lines:
         parts[kind].append(list(map(_decode, values)))
+    if not parts["event"]:
+        raise ValueError("it has no event")
     return Segment(
         bytes.fromhex(header["before"]),
         tuple(map(parse_row, parts["event"])),
         tuple(Gap(*values) for values in parts["gap"]),
         tuple(map(parse_blob, parts["blob"])),
-        header["last_blob"],
+        int(header["last_blob"]),
     )
 
 
@@ -387,7 +401,8 @@ class FolderStore:
         return [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else []
 
     def read(self, name: str, /) -> bytes:
-        return (self._folder / name).read_bytes()
+        with (self._folder / name).open("rb") as file:
+            return file.read(MAX_SEGMENT_BYTES)
 
     def write(self, name: str, data: bytes, /) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

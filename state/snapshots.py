@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from state import stream_fold
 from state.chain import GENESIS
 from state.crash import crash_point
 from state.errors import LogDamaged
 from state.events import Event
 from state.fold import FOLD_VERSION, IllegalEvent, RunState
+from state.json_bounds import inflate_json
 from state.model import SYSTEM_STREAM, dump_json
 from state.queries import Segment, lineage, lineage_rows, link_at
 from state.records import EventRow, RowParser
@@ -36,6 +35,10 @@ SYSTEM_SNAPSHOT_EVERY = 100
 
 HASH_EVERY = 256
 """Events of a stream between two recorded state hashes, besides those at milestones."""
+
+MAX_STATE_BYTES = 64 << 20
+MAX_STRUCTURE_BYTES = 16 << 20
+"""The most JSON of a state, and of it beside texts: a run's has a few MiB. A larger snapshot is not used."""
 
 _MILESTONES = frozenset({"RoundCompleted", "RunCompleted"})
 
@@ -183,8 +186,8 @@ def restore_tip(connection: sqlite3.Connection, saved: StoredSnapshot) -> Tip:
         raise ValueError("it was taken at another event")
     model: Any = SystemState if saved.stream == SYSTEM_STREAM else RunState
     try:
-        state = model.model_validate_json(zlib.decompress(saved.data))
-    except (zlib.error, ValidationError) as error:
+        state = model.model_validate_json(inflate_json(saved.data, MAX_STATE_BYTES, MAX_STRUCTURE_BYTES))
+    except ValueError as error:
         raise ValueError(f"its state cannot be read: {error}") from error
     return Tip(saved.stream, saved.run_seq, saved.head, state, saved.run_seq)
 

@@ -9,7 +9,9 @@ import gzip
 import json
 import subprocess
 import sys
+import time
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from state.archive import MAX_LINE_BYTES, archive_run, read_archive
 from state.archive_import import import_archive
 from state.backup import backup_log, restore_log
 from state.errors import BadArchive, LogDamaged, StateError
-from state.json_bounds import cut_text, has_too_much_structure
+from state.json_bounds import cut_text, has_too_much_structure, inflate_json
 from state.log import EventLog
 from state.verify import verify_log
 from tests.support import fakes
@@ -108,6 +110,48 @@ def test_structure_is_what_stands_outside_of_texts() -> None:
     assert not has_too_much_structure(data, left)
     assert cut_text("x" * 10, 10) == "x" * 10
     assert len(cut_text("x" * 9000, 4096)) == 4096
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16", "utf-32"])
+def test_a_command_in_another_encoding_hides_no_structure(encoding: str) -> None:
+    text = '{"verb": "pause", "a": "\u2200", "x": [' + "[]," * 1_000_000 + "[]]}"  # U+2200 has a quote's byte
+    data = text.encode(encoding)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadFile):
+            parse_command(data)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(data)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b'"' + b"x" * (8 << 20) + b'"', "more than 4194304 bytes"),
+        (b"[" * (2 << 20), "beside its texts"),
+        (None, "cut short"),
+    ],
+)
+def test_what_is_unpacked_is_bounded(text: bytes | None, what: str) -> None:
+    data = zlib.compress(b"{}" * 1000)[:-5] if text is None else zlib.compress(text)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=what):
+            inflate_json(data, 4 << 20, 1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("end", [b"", b"\\"])
+def test_a_text_without_an_end_is_looked_through_once(end: bytes) -> None:
+    data = b'{"verb": "pause", "run": "' + b'\\"' * 400_000 + end
+    began = time.process_time()
+    assert not has_too_much_structure(data, 1 << 20)
+    with pytest.raises(BadFile):
+        parse_command(data)
+    assert time.process_time() - began < 2  # it took half an hour once, and nothing else could run
 
 
 async def test_the_answer_to_a_command_with_many_faults_is_short(home: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import zlib
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from state.backup import backup_log, restore_log
 from state.errors import LogDamaged, NoLog, StreamUnknown
 from state.home import HomeLayout
 from state.log import EventLog
+from state.model import digest_of
 from state.reader import LogReader
 from state.readonly import ReadOnlyConnection
 from state.replica import FolderStore, Replicator, list_generations, restore_replica
@@ -149,6 +151,30 @@ def test_damage_of_a_replica_is_named_and_nothing_is_restored(home, folder, tmp_
         with pytest.raises(LogDamaged, match=what):
             restore_replica(new, FolderStore(folder), at)
     assert not (new / "events.db").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b" " * 4000,
+        b"{}",
+        b'{"before": "", "last_blob": 0}\n["blob"]',
+        b'[]\n["event", 1]',
+        b"\xff",
+        b"[" * 900,
+    ],
+)
+def test_what_is_no_segment_is_named(home, folder, tmp_path, monkeypatch, text) -> None:
+    monkeypatch.setattr(replica, "MAX_SEGMENT_BYTES", 1000)
+    with EventLog.open(home) as log:
+        append_run(log, "run", rounds=1)
+    copy(home, Replicator(FolderStore(folder)))
+    first, data = min(folder.iterdir()), zlib.compress(text)
+    first.unlink()
+    name = replica.SegmentName.parse(first.name)._replace(digest=digest_of(data))
+    (folder / str(name)).write_bytes(data)
+    with pytest.raises(LogDamaged, match="cannot be read"):
+        restore_replica(tmp_path / "new", FolderStore(folder))
 
 
 def test_a_segment_of_another_log_is_noticed(home, folder, tmp_path) -> None:
