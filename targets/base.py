@@ -435,6 +435,7 @@ class ToolParts:
     if it cannot. `what_if` is the one that predicts under assumptions. `rewriter`, imported by
     `agent_core.tools.rewriting`: `create() -> Rewriter`. `rules`: a function without arguments that returns
     the `RuleText`s, for `lookup`. `search_words`: one that returns the `SearchWords` of `lookup`.
+    `source_faults`: `(source) -> Sequence[ErrorInfo]`, what a kernel's text alone shows to be wrong, by line.
     """
 
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -442,6 +443,7 @@ class ToolParts:
     rewriter: str | None = None
     rules: str | None = None
     search_words: str | None = None
+    source_faults: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

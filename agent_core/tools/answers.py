@@ -20,7 +20,7 @@ class ToolArguments(FrozenModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
-    more: bool = Field(default=False, description="a long answer")
+    more: bool = Field(default=False, description="answer at length")
 
 
 class ToolAnswer(FrozenModel):

@@ -7,6 +7,7 @@ from difflib import unified_diff
 
 from pydantic import Field
 
+from agent_core.roles.llm.further_faults import describe_further_faults
 from agent_core.roles.llm.profiles import describe_profile_lines
 from agent_core.roles.llm.prompt_values import format_latency
 from agent_core.roles.llm.quoting import single_line
@@ -29,15 +30,17 @@ class KernelRefused(ToolAnswer):
     verdict: str
     error: ErrorInfo | None
     line: str = ""
+    further: tuple[str, ...] = ()
 
     def render(self) -> str:
-        """Return the refusal with its line of source."""
+        """Return the refusal with its line of source, and what else is wrong at first sight."""
         head = f"{self.version}: {self.verdict}, at the judge's stage {self.stage}"
         if self.error is None:
             return head
         where = f"\nline {self.error.line}: {self.line}" if self.error.line else ""
         hint = f"\nhint: {self.error.hint}" if self.error.hint else ""
-        return f"{head}\n[{self.error.code}] {self.error.message}{where}{hint}"
+        also = "\n".join(["\nwrong as well:", *self.further]) if self.further else ""
+        return f"{head}\n[{self.error.code}] {self.error.message}{where}{hint}{also}"
 
 
 def _refuse_kernel(
@@ -54,6 +57,7 @@ def _refuse_kernel(
         verdict=refused.verdict.value,
         error=error,
         line=single_line(line, 160),
+        further=tuple(describe_further_faults(bench.task.target, source, error)),
         next=f'{rule} {version} with `edits`, as in source "{version}", edits [...].',
     )
 
@@ -63,9 +67,10 @@ class CheckAnswer(ToolAnswer):
 
     version: str
     explanation: KernelExplanation
+    gain: float | None = None
 
     def render(self) -> str:
-        """Return the latency and the memory use."""
+        """Return the latency, the gain over v0 if that is predicted too, and the memory use."""
         found = self.explanation
         timed = (
             f"{found.latency_ms:.6g} ms predicted ({found.lo_ms:.6g} to {found.hi_ms:.6g}), "
@@ -73,7 +78,8 @@ class CheckAnswer(ToolAnswer):
             if found.latency_ms is not None
             else f"not timed: {found.error.message if found.error else 'no reason given'}"
         )
-        head = f"{self.version}: keeps all rules; {found.instructions} instructions; {timed}"
+        gain = f", {self.gain:.3f} times as fast as v0" if self.gain is not None else ""
+        head = f"{self.version}: keeps all rules; {found.instructions} instructions; {timed}{gain}"
         return "\n\n".join([head, *(found.topics[name] for name in found.topics)])
 
 
@@ -86,8 +92,23 @@ async def check(bench: Workbench, said: SourceArguments) -> ToolOutcome:
     )
     if isinstance(found, RefusedKernel):
         return ToolOutcome(_refuse_kernel(bench, version, source, refused=found))
-    after = f"`evaluate` {version}: it compares the outputs with the reference."
-    return ToolOutcome(CheckAnswer(version=version, explanation=found, next=after))
+    parent = bench.task.parent.benchmark
+    is_comparable = parent.predicted and version != "v0"
+    gain = parent.latency_ms / found.latency_ms if found.latency_ms and is_comparable else None
+    return ToolOutcome(
+        CheckAnswer(
+            version=version, explanation=found, gain=gain, next=_advise_after_check(version, gain=gain)
+        )
+    )
+
+
+def _advise_after_check(version: str, *, gain: float | None) -> str:
+    if gain is not None and gain <= 1:
+        return (
+            f"{version} is predicted to be no faster than v0: `profile` it to see why, or undo the change. "
+            f"`evaluate` it only if another change needs it."
+        )
+    return f"`evaluate` {version}: it compares the outputs with the reference."
 
 
 class EvaluateAnswer(ToolAnswer):

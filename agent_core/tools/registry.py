@@ -35,7 +35,8 @@ def _always(parts: ToolParts) -> bool:
 class Tool:
     """One tool: its name and description, its arguments and answer, and what a target must have for it.
 
-    `ends`: a call may end the session.
+    `ends`: a call may end the session. `untold` are arguments that it takes and its schema leaves out: models
+    seldom need them there, and each turn pays for every word.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Tool:
     function: ToolFunction
     is_offered: Callable[[ToolParts], bool] = _always
     ends: bool = False
+    untold: tuple[str, ...] = ()
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -52,11 +54,16 @@ class Tool:
         whole = self.arguments.model_json_schema()
         found: dict[str, Any] = _shorten_schema(whole, whole.pop("$defs", {}))
         found.pop("description", None)  # the tool's own says it
-        return found
+        told = {name: value for name, value in found["properties"].items() if name not in self.untold}
+        return {**found, "properties": told}
+
+
+_UNTOLD_KEYS = ("default", "additionalProperties", "minLength", "exclusiveMinimum", "minItems")
+"""Keys that repeat what `required` says, or that a refusal says to the few calls that break them."""
 
 
 def _shorten_schema(schema: Any, defined: Mapping[str, Any]) -> Any:
-    """Return a schema without titles and defaults, which repeat names and `required`, nor references."""
+    """Return a schema without titles, references, and what need not be told."""
     if isinstance(schema, list):
         return [_shorten_schema(item, defined) for item in schema]
     if not isinstance(schema, dict):
@@ -66,13 +73,21 @@ def _shorten_schema(schema: Any, defined: Mapping[str, Any]) -> Any:
         return _shorten_schema(
             {name: value for name, value in named.items() if name != "description"}, defined
         )
+    match schema:
+        case {"anyOf": [kind, {"type": "null"}]}:  # it may be left out
+            told = {name: value for name, value in schema.items() if name != "anyOf"}
+            schema = {**_shorten_schema(kind, defined), **told}
     kept = {
         name: value
         for name, value in schema.items()
-        if not (name == "title" and isinstance(value, str)) and name != "default"
+        if not (name == "title" and isinstance(value, str))
+        and not (name in _UNTOLD_KEYS and not (isinstance(value, dict) and "type" in value))
     }
     return {name: _shorten_schema(value, defined) for name, value in kept.items()}
 
+
+_EDITS = ("edits",)
+_MORE = ("more",)
 
 TOOLS: Mapping[str, Tool] = {
     tool.name: tool
@@ -106,6 +121,7 @@ TOOLS: Mapping[str, Tool] = {
             kernel_tools.TopicsAnswer,
             kernel_tools.profile,
             lambda parts: bool(parts.topics),
+            untold=_EDITS,
         ),
         Tool(
             "what_if",
@@ -114,6 +130,7 @@ TOOLS: Mapping[str, Tool] = {
             kernel_tools.TopicsAnswer,
             kernel_tools.what_if,
             lambda parts: parts.what_if is not None,
+            untold=(*_EDITS, *_MORE),
         ),
         Tool(
             "compare",
@@ -129,6 +146,7 @@ TOOLS: Mapping[str, Tool] = {
             rewrite_tools.ListRewritesAnswer,
             rewrite_tools.list_rewrites,
             lambda parts: parts.rewriter is not None,
+            untold=_EDITS,
         ),
         Tool(
             "apply_rewrite",
@@ -137,6 +155,7 @@ TOOLS: Mapping[str, Tool] = {
             rewrite_tools.ApplyRewriteAnswer,
             rewrite_tools.apply_rewrite,
             lambda parts: parts.rewriter is not None,
+            untold=(*_EDITS, *_MORE),
         ),
         Tool(
             "history",
@@ -159,6 +178,7 @@ TOOLS: Mapping[str, Tool] = {
             ending_tools.SubmitAnswer,
             ending_tools.submit,
             ends=True,
+            untold=(*_EDITS, *_MORE),
         ),
         Tool(
             "give_up",
@@ -167,6 +187,7 @@ TOOLS: Mapping[str, Tool] = {
             ending_tools.GiveUpAnswer,
             ending_tools.give_up,
             ends=True,
+            untold=_MORE,
         ),
     )
 }
@@ -183,6 +204,7 @@ PLANNING_TOOLS: Mapping[str, Tool] = {
         ending_tools.SubmitPlansAnswer,
         ending_tools.submit_plans,
         ends=True,
+        untold=_MORE,
     ),
     "give_up": replace(TOOLS["give_up"], description="End the session without a plan."),
 }

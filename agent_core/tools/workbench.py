@@ -137,17 +137,15 @@ class SourceEdit(FrozenModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    find: str = Field(min_length=1, description="text that is there once, copied exactly")
-    replace: str = Field(description="what takes its place")
+    find: str = Field(min_length=1, description="text that is there exactly once")
+    replace: str
 
 
 class SourceArguments(ToolArguments):
     """Base of the arguments of tools that take a kernel."""
 
-    source: str = Field(description="a version (v0 is the kernel to improve), or a whole kernel")
-    edits: tuple[SourceEdit, ...] = Field(
-        default=(), description="exact edits, in order; they make a new version"
-    )
+    source: str = Field(description="a version such as v0, or a whole kernel")
+    edits: tuple[SourceEdit, ...] = Field(default=(), description="they make a new version of it")
 
 
 def resolve_source(bench: Workbench, said: str, edits: Sequence[SourceEdit] = ()) -> tuple[str, str]:

@@ -201,15 +201,26 @@ def _refuse_unknown(operator: Operator, extra: set[str], given: dict[str, Any]) 
 
 
 def _refuse_argument(operator: Operator, name: str, value: Any) -> NoReturn:
-    names = [argument.name for argument in operator.signature]
-    meant = right_forms.ARGUMENTS.get(name)
-    near = get_close_matches(name, names, n=1)
-    hint = meant or (f"did you mean {near[0]}=?" if near else "")
     fail(
         "unsupported_argument",
         f"nisa.{operator.name} takes no {name}={value!r}",
-        "; ".join(filter(None, (hint, f"it takes {', '.join(names)}"))),
+        hint_at_argument(operator.name, name),
     )
+
+
+def is_known_argument(operator: str, name: str) -> bool:
+    """Return whether an instruction may be given an argument of this name, with some values at least."""
+    names = {argument.name for argument in OPERATORS[operator].signature}
+    return name in names | {"engine"} | _HINTS.keys() | _NEUTRAL.keys()
+
+
+def hint_at_argument(operator: str, name: str) -> str:
+    """Return what to write instead of an argument that an instruction lacks, and what it takes."""
+    names = [argument.name for argument in OPERATORS[operator].signature]
+    meant = right_forms.ARGUMENTS.get(name)
+    near = get_close_matches(name, names, n=1)
+    hint = meant or (f"did you mean {near[0]}=?" if near else "")
+    return "; ".join(filter(None, (hint, f"it takes {', '.join(names)}")))
 
 
 _INSTRUCTIONS = {

@@ -125,6 +125,7 @@ TOOLS = ToolParts(
     rewriter="targets.nki.tool_parts",
     rules="targets.nki.tool_parts:list_rule_texts",
     search_words="targets.nki.tool_parts:read_search_words",
+    source_faults="targets.nki.tool_parts:list_source_faults",
 )
 
 PARTS = Parts(

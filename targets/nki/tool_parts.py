@@ -14,7 +14,9 @@ from typing import Any
 from agent_core.process_pool import ProcessPool
 from agent_core.roles.worker_pool import ask_worker
 from agent_core.tools.rewriting import AppliedRewrite, KernelPlace, OfferedRewrite, OfferedRewrites
+from nki_sim.frontend import source_faults
 from nki_sim.rulebook import collect_rules
+from state.model import ErrorInfo
 from targets.base import RuleText, SearchWords
 from targets.nki.rewrites import answer_in_worker
 from targets.nki.rewrites.prediction_scale import problem_job_fields
@@ -24,6 +26,14 @@ from targets.nki.rewrites.prediction_scale import problem_job_fields
 def list_rule_texts() -> tuple[RuleText, ...]:
     """Return the simulator's rules, sorted by code."""
     return tuple(RuleText(rule.code, rule.says, rule.fix) for rule in collect_rules())
+
+
+def list_source_faults(source: str) -> list[ErrorInfo]:
+    """Return the names and arguments of the NKI namespace that a kernel has wrong."""
+    return [
+        ErrorInfo(code=one.code, message=one.message, line=one.line, hint=one.hint or None)
+        for one in source_faults.list_source_faults(source)
+    ]
 
 
 def read_search_words() -> SearchWords:

@@ -2,8 +2,9 @@
 
 Its ideas are rewrites that the engine can do, so a draft without mistakes is right; whether it is faster, the
 judge says. Into each draft it puts a number of mistakes drawn from a Poisson distribution. Told of a refusal,
-it goes to the line, or looks for the cause where no line is named, and mends it with known odds; after three
-failed tries it gives the draft up. Everything follows from a seed.
+it goes to each line that is named, or looks for the cause where none is, and mends it with known odds; after
+three failed tries it gives the draft up. What `check` predicts to be no faster it does not evaluate.
+Everything follows from a seed.
 
 Two figures fix its skill, both of frontier models on Trainium kernels (NKI-Agent, arXiv 2607.04395): 6 % of
 kernels pass in one shot, 77.3 % with tools that compile and verify. How mistakes divide into kinds, and how
@@ -118,11 +119,16 @@ class Draft:
     def source(self) -> str:
         return "\n".join(self.rows)
 
-    def nearest_mistake(self, line: int | None) -> int | None:
-        """Return the mistake that an error is about: the nearest to its line, else the first."""
+    def find_mistakes(self, lines: Sequence[int]) -> list[int]:
+        """Return the mistakes that a refusal is about: the nearest to its first line, those in its others.
+
+        Without a line it is the first mistake.
+        """
         if not self.mistakes:
-            return None
-        return min(self.mistakes, key=lambda at: (abs(at - (line or 0)), at))
+            return []
+        first = lines[0] if lines else 0
+        nearest = min(self.mistakes, key=lambda at: (abs(at - first), at))
+        return list(dict.fromkeys([nearest, *(at for at in lines[1:] if at in self.mistakes)]))
 
 
 def write_draft(good: str, skill: Skill, luck: Random) -> Draft:
@@ -189,16 +195,16 @@ class Engineer:
         return draft
 
     def mend(self, draft: Draft, told: str) -> bool:
-        """Try to mend what a refusal is about; False if the draft is given up."""
-        found = _LINE.search(told)
-        at = draft.nearest_mistake(int(found[1]) - 1 if found else None)
-        if at is None or draft.tries[at] >= PATIENCE:
+        """Try to mend all that a refusal is about, once each; False if the draft is given up."""
+        places = draft.find_mistakes([int(line) - 1 for line in _LINE.findall(told)])
+        if not places or any(draft.tries[at] >= PATIENCE for at in places):
             return False
-        draft.tries[at] += 1
-        if self.luck.random() < self.skill.mends:
-            draft.rows[at] = draft.mistakes.pop(at)
-        else:  # a change that does not help
-            draft.rows[at] = f"{draft.rows[at].partition('  # ')[0]}  # try {draft.tries[at]}"
+        for at in places:
+            draft.tries[at] += 1
+            if self.luck.random() < self.skill.mends:
+                draft.rows[at] = draft.mistakes.pop(at)
+            else:  # a change that does not help
+                draft.rows[at] = f"{draft.rows[at].partition('  # ')[0]}  # try {draft.tries[at]}"
         return True
 
     # --- questions ---------------------------------------------------------------------------------
@@ -270,7 +276,7 @@ class Engineer:
             if head is None:
                 return None
             version = head[1]
-            if gain is not None:
+            if gain is not None and (head[2] != "keeps" or float(gain[1]) < NEEDED_GAIN):
                 return version, float(gain[1])
             if head[2] == "keeps":
                 told = yield from self._say("evaluate", source=version)
@@ -294,11 +300,11 @@ def _is_silent(told: str) -> bool:
 
 
 def _edit(version: str, before: Sequence[str], draft: Draft) -> dict[str, object]:
-    """Return the arguments that send a draft: an edit of the version before, if its line is unique."""
-    old = [row for row, new in zip(before, draft.rows, strict=True) if row != new]
-    new = [new for row, new in zip(before, draft.rows, strict=True) if row != new]
-    if len(old) == 1 and "\n".join(before).count(old[0]) == 1:
-        return {"source": version, "edits": [{"find": old[0], "replace": new[0]}]}
+    """Return the arguments that send a draft: edits of the version before, if their lines are unique."""
+    changed = [(row, new) for row, new in zip(before, draft.rows, strict=True) if row != new]
+    whole = "\n".join(before)
+    if changed and all(whole.count(row) == 1 for row, _ in changed):
+        return {"source": version, "edits": [{"find": row, "replace": new} for row, new in changed]}
     return {"source": draft.source}
 
 

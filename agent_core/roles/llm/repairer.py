@@ -13,6 +13,7 @@ from agent_core.roles.ask_protocol import AskModel
 from agent_core.roles.llm import blocks, prompt_values
 from agent_core.roles.llm.executor import extract_kernel
 from agent_core.roles.llm.fitting import PromptItems, ShedStep
+from agent_core.roles.llm.further_faults import describe_further_faults
 from agent_core.roles.llm.questions import Question, ask_question
 from agent_core.roles.llm.quoting import clean_text, fence_text, single_line
 from targets.registry import load_target
@@ -66,13 +67,13 @@ def _prompt_values(
         "plan": prompt_values.describe_plan(request.plan),
         "kernel": fence_text(sources[-1], language.fence),
         "function": prompt_values.describe_functions(blocks.kernel_names(correct, language)),
-        "error": _describe_error(request.failed[-1], sources[-1]),
+        "error": _describe_error(request.failed[-1], sources[-1], request.target),
         "changes": _diff_from_correct(correct, sources[-1]),
         "tries": _describe_repairs(request, sources),
     }
 
 
-def _describe_error(refused: FailedTry, source: str) -> str:
+def _describe_error(refused: FailedTry, source: str, target: str) -> str:
     error = refused.error
     parts = [f"class: {refused.verdict.value}"] if refused.verdict else []
     parts += [f"code: {single_line(error.code)}", f"message: {clean_text(error.message)}"]
@@ -80,6 +81,8 @@ def _describe_error(refused: FailedTry, source: str) -> str:
         parts += [f"line: {error.line}", *_source_excerpt(source, error.line)]
     if error.hint:
         parts.append(f"rule: {clean_text(error.hint)}")
+    if further := describe_further_faults(target, source, error):
+        parts += ["wrong as well:", *further]
     return fence_text("\n".join(parts), "text", limit=MOST_MESSAGE)
 
 

@@ -24,6 +24,7 @@ from agent_core.roles.ask_protocol import FillPrompt, TokenBudget
 from agent_core.roles.llm import prompt_values
 from agent_core.roles.llm.executor import describe_plan_technique
 from agent_core.roles.llm.fitting import PromptItems, fit_values
+from agent_core.roles.llm.further_faults import describe_further_faults
 from agent_core.roles.llm.quoting import clean_text, fence_text, single_line
 from agent_core.roles.session_protocol import PastCall, SessionHost
 from agent_core.tools.answers import (
@@ -46,7 +47,7 @@ ROLE = "session"
 MOST_CALLS = 8
 """Calls that are carried out of one answer."""
 MOST_REPEATS = 3
-"""How often a call, or a refusal, may come before the session is ended."""
+"""How often a call may come, and how often an error may come back, before the session is ended."""
 WARN_TURNS = 3
 """How many turns before the last the model is told."""
 MOST_NOTE = 200
@@ -59,6 +60,66 @@ class _Ending:
     submitted: Submission | None = None
     further: tuple[Submission, ...] = ()
     plans: tuple[Plan, ...] = ()
+
+
+_VERSION = re.compile(r"\bv\d+\b")
+_LINE = re.compile(r"^line (\d+): (.*)\n?", re.MULTILINE)
+_JUDGING = ("check", "evaluate", "submit")
+"""The tools that refuse wrong kernels."""
+_LAST_TRY = (
+    "The same error has come back twice. If it comes back once more, the session ends: `lookup` it, or take "
+    "that change back."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _RefusalSign:
+    """What tells a refusal from others: its message without versions, and the line that it is about."""
+
+    message: str
+    line: int | None = None
+    code: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> _RefusalSign:
+        """Return the sign of a refusal as a model reads it; `code` is its line without a comment."""
+        said = _VERSION.sub("v", text.partition("\n\nNext:")[0])
+        found = _LINE.search(said)
+        if found is None:
+            return cls(said)
+        return cls(_LINE.sub("", said), int(found[1]), found[2].partition("#")[0].strip())
+
+    def is_same(self, other: _RefusalSign) -> bool:
+        """Return whether it is the same error, of another version perhaps.
+
+        The same message about other code in another line is another error: the one before was mended.
+        """
+        if self.message != other.message:
+            return False
+        return self.line == other.line or self.code == other.code
+
+
+@dataclass
+class _ErrorStreak:
+    """The error that came last, and how often it came back without anything else in between."""
+
+    last: _RefusalSign | None = None
+    came_back: int = 0
+
+    @property
+    def is_nearly_over(self) -> bool:
+        """Whether the session ends if it comes once more."""
+        return self.came_back == MOST_REPEATS - 1
+
+    def add(self, sign: _RefusalSign) -> None:
+        """Count a refusal: it is the last one again, or a new error."""
+        again = self.last is not None and sign.is_same(self.last)
+        self.came_back = self.came_back + 1 if again else 0
+        self.last = sign
+
+    def clear(self) -> None:
+        """Forget the error: a kernel was not refused."""
+        self.last, self.came_back = None, 0
 
 
 @dataclass
@@ -77,6 +138,7 @@ class Session:
     purpose: str = "`submit` your fastest correct version"
     dialogue: list[DialogueStep] = field(default_factory=list)
     repeats: Counter[str] = field(default_factory=Counter)
+    errors: _ErrorStreak = field(default_factory=_ErrorStreak)
 
     async def run(self, fill: FillPrompt) -> _Ending:
         """Go from turn to turn until the session ends."""
@@ -103,9 +165,11 @@ class Session:
         return _Ending(SessionEndReason.TURNS, f"all {self.turns} turns were taken")
 
     def _note(self, turn: int, answer: ModelTurn) -> str:
-        """Return what the model is told besides results: to call a tool, or that few turns are left."""
+        """Return what the model is told besides results: what would end the session soon."""
         left = self.turns - turn - 1
         parts = []
+        if self.errors.is_nearly_over:
+            parts.append(_LAST_TRY)
         if not answer.calls and answer.stop_reason != "pause_turn":
             parts.append(f"No tool was called. Call one; {self.purpose}, or `give_up`, to end the work.")
         if left <= WARN_TURNS:
@@ -145,10 +209,16 @@ class Session:
         if near is not None:
             return _Ending(SessionEndReason.NEAR_BOUND, "as near its bound as is wanted", near)
         same = f"{call.name} {call.arguments.strip()}"
-        for text in (same, *([_sign_refusal(refusal)] if refusal is not None else ())):
-            self.repeats[text] += 1
-            if self.repeats[text] >= MOST_REPEATS:
-                return _Ending(SessionEndReason.REPETITION, f"{MOST_REPEATS} times: {single_line(text, 200)}")
+        self.repeats[same] += 1
+        if self.repeats[same] >= MOST_REPEATS:
+            return _Ending(SessionEndReason.REPETITION, f"{MOST_REPEATS} times: {single_line(same, 200)}")
+        if refusal is not None:
+            self.errors.add(_RefusalSign.of(refusal))
+        elif call.name in _JUDGING:
+            self.errors.clear()
+        if self.errors.came_back >= MOST_REPEATS:
+            text = single_line(self.errors.last.message if self.errors.last else "", 200)
+            return _Ending(SessionEndReason.REPETITION, f"it came back {MOST_REPEATS} times: {text}")
         return None
 
     def _near_bound(self) -> Submission | None:
@@ -157,15 +227,6 @@ class Session:
             return None
         enough = task.bounds.tight_ms * (1 + task.within_percent / 100)
         return best if (self.bench.latency_of(best.version) or enough * 2) <= enough else None
-
-
-_VERSION = re.compile(r"\bv\d+\b")
-_LINE = re.compile(r"^line \d+: .*\n?", re.MULTILINE)
-
-
-def _sign_refusal(text: str) -> str:
-    """Return what tells a refusal from others: the same error of another version, or line, is the same."""
-    return _LINE.sub("", _VERSION.sub("v", text.partition("\n\nNext:")[0]))
 
 
 def restore_past_call(bench: Workbench, past: PastCall) -> None:
@@ -336,5 +397,7 @@ def _describe_refusal(request: ImplementRequest, read: ReadBlob, fence: str) -> 
     last = request.failed[-1]
     source = clean_text(read(last.source).decode(errors="replace"))
     where = f", line {last.error.line}" if last.error.line else ""
-    head = f"[{last.error.code}] {single_line(last.error.message, 1000)}{where}"
+    further = describe_further_faults(request.target, source, last.error)
+    also = "\n".join(["\n\nWrong as well:", *further]) if further else ""
+    head = f"[{last.error.code}] {single_line(last.error.message, 1000)}{where}{also}"
     return f"# The kernel of this plan that was refused (v1)\n\n{head}\n\n{fence_text(source, fence)}"

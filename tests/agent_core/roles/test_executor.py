@@ -222,6 +222,14 @@ async def test_edits_of_a_repair_are_made_to_the_refused_kernel():
     assert answer.source == KERNEL.replace(LINE, "TILE_N = 128")
 
 
+async def test_a_repairer_is_told_what_else_is_wrong_at_first_sight():
+    broken = CHANGED.replace("nisa.dma_copy(dst=", "nisa.dma_copy(out=")
+    assert broken != CHANGED
+    _, ask = await make_kernel(fenced_block(KERNEL.replace("512", "64"), "python"), failed=[(broken, FULL)])
+    assert "wrong as well:\nline " in ask.values()["error"]
+    assert "nisa.dma_copy takes no out=" in ask.values()["error"]
+
+
 async def test_what_was_tried_is_told_as_changes_with_their_errors():
     other = ErrorInfo(code="psum_full", message="nine banks")
     _, ask = await make_kernel(

@@ -56,6 +56,9 @@ def test_a_mistake_is_mended_where_the_refusal_points():
     engineer = Engineer([], Skill(mistakes=0, mends=1.0, slips=0), Random(0))
     assert engineer.mend(draft, "v1: compile_error\n[code] message\nline 4: bad too")
     assert draft.rows == ["a", "bad", "c", "d"]
+    several = Draft(["bad", "b", "bad too", "and bad"], {0: "a", 2: "c", 3: "d"})
+    assert engineer.mend(several, "v1: refused\nline 1: bad\nwrong as well:\nline 4: and bad")
+    assert several.rows == ["a", "b", "bad too", "d"]
     hopeless = Engineer([], Skill(mistakes=0, mends=0.0, slips=0), Random(0))
     assert [hopeless.mend(draft, "incorrect") for _ in range(PATIENCE + 1)] == [True] * PATIENCE + [False]
 

@@ -69,6 +69,37 @@ async def test_check_names_rule_line_and_hint(bench):
     assert "lookup" in answer.next
 
 
+async def test_a_refusal_names_what_else_is_wrong_at_first_sight(bench):
+    edits = [
+        {"find": "nisa.activation(", "replace": "nisa.activate("},
+        {"find": "nisa.reciprocal(dst=", "replace": "nisa.reciprocal(out="},
+    ]
+    outcome = await call_tool(bench, "check", {"source": "v0", "edits": edits})
+    assert isinstance(outcome.answer, KernelRefused)
+    (other,) = outcome.answer.further
+    told = render_outcome(outcome)
+    assert told.index("wrong as well:\n") < told.index(f"\n{other}\n")
+    assert {"nisa.activate is unknown", "nisa.reciprocal takes no out="} <= {
+        one for one in ("nisa.activate is unknown", "nisa.reciprocal takes no out=") if one in told
+    }
+    assert "dst=" in other
+
+
+async def test_check_says_how_fast_a_kernel_is_predicted_to_be(bench):
+    """What is no faster than v0 need not be evaluated: that costs a turn and a verdict."""
+    slower = await call_tool(
+        bench, "check", {"source": "v0", "edits": [{"find": "TILE_N = 1024", "replace": "TILE_N = 128"}]}
+    )
+    assert isinstance(slower.answer, CheckAnswer)
+    assert slower.answer.gain is not None
+    assert slower.answer.gain < 1
+    assert f"{slower.answer.gain:.3f} times as fast as v0" in render_outcome(slower)
+    assert "no faster than v0" in slower.answer.next
+    same = await call_tool(bench, "check", {"source": "v0"})
+    assert isinstance(same.answer, CheckAnswer)
+    assert same.answer.gain is None
+
+
 async def test_check_predicts_and_does_not_compare_outputs(bench):
     wrong = await call_tool(bench, "check", {"source": "v0", "edits": [SCALE]})
     assert isinstance(wrong.answer, CheckAnswer)
@@ -195,7 +226,8 @@ async def test_a_cut_answer_says_so():
 async def test_schemas_are_json_and_describe_every_argument():
     for tool in TOOLS.values():
         schema = json.loads(json.dumps(tool.schema))
-        assert schema["additionalProperties"] is False
+        assert schema["properties"].keys() | set(tool.untold) == tool.arguments.model_fields.keys()
+        assert "$ref" not in json.dumps(schema)
         assert all(one.get("description") for one in schema["properties"].values()), tool.name
         assert tool.answer.model_json_schema()["type"] == "object"
 

@@ -11,6 +11,7 @@ import pytest
 
 from agent_core.providers.completion import Completion
 from agent_core.providers.failures import Failure, FailureKind
+from agent_core.roles.llm.session import MOST_REPEATS, _RefusalSign
 from agentctl.app import agentctl
 from agentctl.views.exchange import load_exchanges
 from agentctl.views.session import load_session
@@ -151,15 +152,48 @@ async def test_a_session_that_repeats_itself_is_ended(event_log):
     assert await ends(event_log, only(("history", {}))) == {SessionEndReason.REPETITION}
 
 
-async def test_a_session_that_meets_the_same_error_thrice_is_ended(event_log):
+def failing(error_of_turn):
+    """Return the script of a model whose every turn is a call that is refused, differently in each turn."""
+
     def script(request, delivery):
         if not request.tools:
             return answer_request(request, delivery)
-        edit = {"find": "nowhere", "replace": "x" * turns_of(request)}
+        edit = {"find": error_of_turn(turns_of(request)), "replace": "x" * turns_of(request)}
         said = json.dumps({"source": "v0", "edits": [edit]})
         return fake_models.complete_turn(request, "", [("check", said)])
 
-    assert await ends(event_log, script) == {SessionEndReason.REPETITION}
+    return script
+
+
+async def test_a_session_is_ended_when_an_error_came_back_three_times(event_log):
+    assert await ends(event_log, failing(lambda turn: "nowhere")) == {SessionEndReason.REPETITION}
+
+
+async def test_a_session_is_told_when_an_error_would_end_it(event_log):
+    provider = FakeProvider(failing(lambda turn: "nowhere"))
+    await fake_models.finish_run(event_log, provider, LOOP)
+    notes = {len(r.dialogue): r.dialogue[-1].note for r in provider.asked if r.tools and r.dialogue}
+    assert {turn for turn, note in notes.items() if "the session ends" in note} == {MOST_REPEATS}
+
+
+async def test_errors_that_change_do_not_end_a_session(event_log):
+    script = failing(lambda turn: f"nowhere {'ab'[turn % 2]}")
+    assert await ends(event_log, script) == {SessionEndReason.TURNS}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("v1: lint\n[x] it fails\nline 3: f(a)", "v2: lint\n[x] it fails\nline 9: f(a)  # again", True),
+        ("v1: lint\n[x] it fails\nline 3: f(a)", "v2: lint\n[x] it fails\nline 3: f(b)", True),
+        ("v1: lint\n[x] it fails\nline 3: f(a)", "v2: lint\n[x] it fails\nline 9: g(a)", False),
+        ("v1: lint\n[x] it fails\nline 3: f(a)", "v2: lint\n[y] it fails\nline 3: f(a)", False),
+        ("v1: incorrect\n[x] no\n\nNext: send v1", "v2: incorrect\n[x] no\n\nNext: send v2", True),
+    ],
+)
+def test_the_same_error_is_the_same_message_at_the_same_place(one, other, same):
+    """A line that was mended is another error; one that only moved, or was only commented, is the same."""
+    assert _RefusalSign.of(one).is_same(_RefusalSign.of(other)) is same
 
 
 async def test_a_session_that_calls_no_tool_is_ended(event_log):
@@ -360,7 +394,9 @@ async def test_estimated_tokens_are_marked_in_dialogues_and_reports(event_log, h
 
 
 async def test_a_session_ends_when_its_share_of_the_cap_is_spent(event_log):
-    found = await ends(event_log, only(("history", {}), ("lookup", {"query": "hoist"})), session_percent=0.02)
+    found = await ends(
+        event_log, only(("history", {}), ("lookup", {"query": "hoist"})), session_percent=0.012
+    )
     assert found == {SessionEndReason.BUDGET}
 
 
