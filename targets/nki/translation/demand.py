@@ -28,7 +28,14 @@ from targets.nki.translation.access import (
 from targets.nki.translation.activations import ActivationFinder, FoundActivation
 from targets.nki.translation.constants import find_predicate, split_band
 from targets.nki.translation.known import KnownArrays
-from targets.nki.translation.simplify import make_binary, make_contraction, make_reduction, make_unary
+from targets.nki.translation.known_tables import compose_table
+from targets.nki.translation.simplify import (
+    make_binary,
+    make_choice,
+    make_contraction,
+    make_reduction,
+    make_unary,
+)
 from targets.nki.translation.values import (
     Assembled,
     Buffer,
@@ -168,7 +175,8 @@ class Demand:
             return Number(number, first)
         if array.size > _MAX_TABLE:
             raise UntranslatableError(f"known numbers of shape {array.shape} are too many for a kernel")
-        return Table(number, np.array(array), tuple(atom for atom, _ in access.terms))
+        table = Table(number, np.array(array), tuple(atom for atom, _ in access.terms))
+        return compose_table(table) or table
 
     def _input(self, number: int, node: ExpressionNode, access: Access) -> Value:
         return Load(number, self.inputs[node.params[0]], access)
@@ -202,7 +210,7 @@ class Demand:
             band = split_band(condition)
             if band is not None:
                 return Select(number, band[0], Select(number, band[1], left, right), right)
-        return Select(number, condition, left, right)
+        return make_choice(number, condition, left, right)
 
     def _reduce(self, number: int, node: ExpressionNode, access: Access) -> Value:
         name, *axes = node.params

@@ -19,6 +19,7 @@ from targets.nki.translation.values import (
     Contract,
     Load,
     Moments,
+    PairedLoad,
     Reduce,
     Scan,
     Value,
@@ -69,9 +70,26 @@ class Nest:
     def level(self, value: Value) -> int:
         """How many outer loops a value has to be inside of; the row loop is the innermost."""
         inside = [at + 1 for at, atom in enumerate(self.outer) if atom in value.atoms]
-        if self.row is not None and self.row_tiles > 1 and self.row in value.atoms:
+        if self.row_tiles > 1 and self.row in value.atoms and not self._is_same_in_tiles(value):
             inside.append(len(self.outer) + 1)
         return max(inside, default=0)
+
+    def _is_same_in_tiles(self, value: Value) -> bool:
+        """Whether all tiles of rows hold the same, as if the outer of two loops there does not matter."""
+        if value not in self._same_in_tiles:
+            self._same_in_tiles[value] = self._repeats(value)
+        return self._same_in_tiles[value]
+
+    def _repeats(self, value: Value) -> bool:
+        if self.row not in value.atoms | value.bound:
+            return True
+        if isinstance(value, PairedLoad):
+            return value.outer not in value.load.atoms and self.row_tile % value.inner.size == 0
+        return bool(value.operands) and all(map(self._is_same_in_tiles, value.operands))
+
+    @cached_property
+    def _same_in_tiles(self) -> dict[Value, bool]:
+        return {}
 
     def chunks(self, atom: Atom | None) -> int:
         """How many chunks a value has with that loop on the partitions: 1 for the row loop's present tile."""

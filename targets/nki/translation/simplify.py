@@ -15,7 +15,7 @@ import numpy as np
 from remote.judge.identity.exact_constants import recognise_constant
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
-from targets.nki.translation.values import Binary, Contract, Number, Reduce, Unary, Value
+from targets.nki.translation.values import Binary, Contract, Number, Reduce, Select, Unary, Value
 
 
 class NoInstructionError(UntranslatableError):
@@ -108,9 +108,51 @@ def make_binary(node: int, name: str, left: Value, right: Value) -> Value:
         raise NoInstructionError(name)
     if isinstance(right, Number):
         return _with_number(node, name, left, right.number)
+    if name == "add" and (hidden := _hide(node, left, right)) is not None:
+        return hidden
     if name == "add" and (joined := _join_products(node, left, right)) is not None:
         return joined
     return Binary(node, name, left, right)
+
+
+def make_choice(node: int, condition: Value, left: Value, right: Value) -> Value:
+    """Return a choice by a condition, without a mask if the condition compares what is chosen.
+
+    So where(x > y, x, y) is a maximum. where(x > 0, a x, b x), as in leaky ReLU,
+    is a max(x, 0) + b min(x, 0).
+    """
+    if not isinstance(condition, Binary) or condition.function not in TURNED:
+        return Select(node, condition, left, right)
+    one, other = condition.left, condition.right
+    above, below = (right, left) if condition.function.startswith("less") else (left, right)
+    if (above, below) in {(one, other), (other, one)}:
+        return make_binary(node, "maximum" if above is one else "minimum", one, other)
+    factors = [_multiple_of(item, one) for item in (above, below)]
+    if not isinstance(other, Number) or other.number or None in factors:
+        return Select(node, condition, left, right)
+    sides = [
+        make_binary(node, "multiply", make_binary(node, name, one, other), Number(node, factor or 0.0))
+        for name, factor in zip(("maximum", "minimum"), factors, strict=True)
+    ]
+    return make_binary(node, "add", *sides)
+
+
+def _multiple_of(value: Value, base: Value) -> float | None:
+    """The number by which a value is multiplied to give another one; None if it is something else."""
+    match value:
+        case Number(number=0.0):
+            return 0.0
+        case Binary(function="multiply", left=left, right=Number(number=number)) if left is base:
+            return number
+    return 1.0 if value is base else None
+
+
+def _hide(node: int, left: Value, right: Value) -> Value | None:
+    """A sum with what is minus infinity in places, as a choice: one instruction, if the places are known."""
+    for mask, data in ((right, left), (left, right)):
+        if isinstance(mask, Select) and isinstance(mask.right, Number) and mask.right.number == -math.inf:
+            return Select(node, mask.condition, make_binary(node, "add", data, mask.left), mask.right)
+    return None
 
 
 def _join_products(node: int, left: Value, right: Value) -> Value | None:

@@ -197,6 +197,11 @@ OPERATIONS = {
     "filled diagonal": _fill_diagonal,
     "kron": lambda x, y: np.kron(x, np.ones((2, 3))) + np.kron(y[:, :4], x[:2, :6]),
     "cross": lambda x, y: np.cross(x[:, :3], y[:, 3:6]) + np.cross(x[:3, :6], y[:3, :6], axis=0).T,
+    "block matrix": lambda x, y: np.block([[x, y], [y[0, :8], np.block([x[1], y[0]])[:8]]]),
+    "left out": lambda x, y: np.delete(x, 2, axis=1)[:, :3] + np.delete(y, [0, 3], axis=0)[:1, :3],
+    "put in": lambda x, y: np.insert(x, 1, y[0, :8], axis=0)[1:] + np.insert(x, 8, 2.0, axis=1)[:, 1:],
+    "pieces": lambda x, y: np.piecewise(x, [x < 0, x > 0.5], [lambda v: -v, np.square, 3.0]),
+    "between nodes": lambda x, y: np.interp(x, [-0.5, 0.25, 1.0], [2.0, -1.0, 0.5], left=-3.0),
     "convolve": lambda x, y: np.concatenate(
         [np.convolve(x[0], y[1, :3], mode) for mode in ("full", "same", "valid")]
         + [np.convolve(y[1, :3], x[2], "same"), np.convolve(x[0], [0.5, 1.0, 2.0, 3.0], "same")]

@@ -174,10 +174,81 @@ def _fill_diagonal(recorder: ArrayRecorder, a: Any, val: Any, wrap: bool = False
     a[...] = record_select(a, np.eye(*a.shape, dtype=bool), val, a)
 
 
+def _block(recorder: ArrayRecorder, arrays: Any) -> Any:
+    def depth(item: Any) -> int:
+        return 1 + depth(item[0]) if isinstance(item, list) else 0
+
+    def join(item: Any, axis: int) -> Any:
+        if not isinstance(item, list):
+            missing = max(levels - np.ndim(item), 0)
+            return _as_array(recorder, item).reshape((1,) * missing + np.shape(item))
+        parts = [_as_array(recorder, join(part, axis + 1)) for part in item]
+        return np.concatenate(parts, axis=axis)
+
+    levels = depth(arrays)
+    return join(arrays, -levels)
+
+
+def _delete(recorder: ArrayRecorder, arr: Any, obj: Any, axis: int | None = None) -> Any:
+    flat = arr.reshape(-1) if axis is None else arr
+    at = axis or 0
+    kept = np.delete(np.arange(flat.shape[at]), obj)
+    runs = np.split(kept, 1 + np.flatnonzero(np.diff(kept) != 1))
+    lead = (slice(None),) * (at % flat.ndim)
+    return np.concatenate([flat[(*lead, slice(run[0], run[-1] + 1))] for run in runs], axis=at)
+
+
+def _insert(recorder: ArrayRecorder, arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    if not isinstance(obj, int | np.integer):
+        raise UntraceableError("it uses np.insert at several places")
+    flat = arr.reshape(-1) if axis is None else arr
+    at = (axis or 0) % flat.ndim
+    place = int(obj) % (flat.shape[at] + 1) if obj >= 0 else int(obj) % flat.shape[at]
+    given = _as_array(recorder, values)
+    if given.ndim == flat.ndim - 1 and given.ndim:
+        given = given[(slice(None),) * at + (None,)]
+    count = given.shape[at] if given.ndim == flat.ndim else 1
+    shape = tuple(count if one == at else size for one, size in enumerate(flat.shape))
+    lead = (slice(None),) * at
+    before = [flat[(*lead, slice(None, place))]] if place else []
+    after = [flat[(*lead, slice(place, None))]] if place < flat.shape[at] else []
+    return np.concatenate([*before, np.broadcast_to(given, shape), *after], axis=at)
+
+
+def _piecewise(
+    recorder: ArrayRecorder, x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kwargs: Any
+) -> Any:
+    conditions = list(condlist) if isinstance(condlist, list | tuple) else [condlist]
+    values = [item(x, *args, **kwargs) if callable(item) else item for item in funclist]
+    default = values[len(conditions)] if len(values) > len(conditions) else 0.0
+    found = default
+    for condition, value in zip(conditions, values, strict=False):  # a later condition wins
+        found = np.where(_as_array(recorder, condition), value, found)
+    return found
+
+
+def _interp(recorder: ArrayRecorder, x: Any, xp: Any, fp: Any, **kwargs: Any) -> Any:
+    left, right = (kwargs.pop(name, None) for name in ("left", "right"))
+    if kwargs.get("period") is not None or isinstance(xp, RecordedArray):
+        raise UntraceableError("it uses np.interp with `period` or with nodes that are not known")
+    nodes, given = np.asarray(xp, float), _as_array(recorder, fp)
+    found: Any = given[0] if left is None else left
+    pieces = [
+        given[at] + (x - nodes[at]) * ((given[at + 1] - given[at]) / (nodes[at + 1] - nodes[at]))
+        for at in range(len(nodes) - 1)
+    ]
+    pieces.append(given[len(nodes) - 1])
+    for node, piece in zip(nodes, pieces, strict=True):
+        found = np.where(np.greater_equal(x, node), piece, found)
+    return found if right is None else np.where(np.greater(x, nodes[-1]), right, found)
+
+
 COMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     np.all: _make_truth_test("all"), np.any: _make_truth_test("any"), np.append: _append,
-    np.apply_along_axis: _apply_along_axis, np.convolve: _convolve, np.corrcoef: _correlation,
-    np.correlate: _correlate, np.count_nonzero: _count_nonzero, np.cov: _covariance, np.cross: _cross,
-    np.diag: _diag, np.diff: _diff, np.fill_diagonal: _fill_diagonal, np.kron: _kron,
-    np.linalg.multi_dot: _multi_dot, np.polyval: _polynomial, np.select: _select, np.trace: _trace,
+    np.apply_along_axis: _apply_along_axis, np.block: _block, np.convolve: _convolve,
+    np.corrcoef: _correlation, np.correlate: _correlate, np.count_nonzero: _count_nonzero,
+    np.cov: _covariance, np.cross: _cross, np.delete: _delete, np.diag: _diag, np.diff: _diff,
+    np.fill_diagonal: _fill_diagonal, np.insert: _insert, np.interp: _interp, np.kron: _kron,
+    np.linalg.multi_dot: _multi_dot, np.piecewise: _piecewise, np.polyval: _polynomial,
+    np.select: _select, np.trace: _trace,
 }  # fmt: skip

@@ -84,6 +84,9 @@ def group_norm(x, gamma):
     return grouped.reshape(x.shape) * gamma[:, None]
 
 
+SLOPES = np.array([0.5, 0.3])[:, None, None]
+STEPS = np.arange(90) - np.arange(90)[:, None]
+
 REFERENCES: dict[str, tuple[Reference, Shapes]] = {
     "softmax": (softmax, ((200, 70),)),
     "layernorm": (layernorm, ((130, 96), (96,), (96,))),
@@ -136,6 +139,21 @@ REFERENCES: dict[str, tuple[Reference, Shapes]] = {
         ((140, 64), (24, 64)),
     ),
     "shares of everything": (lambda x: x / np.sqrt((x * x).sum()), ((150, 40),)),
+    "leaky": (lambda x, y: np.where(x > 0, x, 0.1 * x) + np.where(x <= y, y, x), ((64, 50), (64, 50))),
+    "channels' scales": (
+        lambda x, g, v: x * (g / np.sqrt(v * v + 0.5))[None, :, None] + g[None, :, None],
+        ((8, 32, 40), (32,), (32,)),
+    ),
+    "added mask": (lambda s: softmax(s + np.triu(np.full((150, 150), -1e9), 1)), ((150, 150),)),
+    "infinite mask": (
+        lambda q, k: softmax(q @ k.T + np.where(np.tri(150) > 0, 0.0, -np.inf)),
+        ((150, 16), (150, 16)),
+    ),
+    "distances": (lambda s: softmax(s - SLOPES * np.abs(STEPS)), ((2, 90, 90),)),
+    "distances to the left": (
+        lambda s: softmax(s + np.where(STEPS <= 0, SLOPES * STEPS, -np.inf)),
+        ((2, 90, 90),),
+    ),
     "lower triangle": (np.tril, ((150, 150),)),
     "choice": (lambda x, y: np.where(x < y, x * x, np.abs(y)), ((64, 50), (64, 50))),
     "comparisons with columns": (
