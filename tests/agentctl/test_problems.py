@@ -57,7 +57,9 @@ def test_a_problem_says_what_it_asks_for(ctl):
 def test_a_problem_that_allows_mx_says_so(ctl, tmp_path):
     found = seeds.load_problem("matmul")
     for name, text in found.files.items():
-        (tmp_path / name).write_text(text.replace("shape_generic = true", "shape_generic = true\nmx = true"))
+        (tmp_path / name).write_bytes(
+            text.replace(b"shape_generic = true", b"shape_generic = true\nmx = true")
+        )
     line = "products may be in MX types"
     assert line in ctl("problems", "show", str(tmp_path)).out
     assert line not in ctl("problems", "show", "matmul").out
