@@ -153,7 +153,8 @@ class Operand:
 def chooses_columns(item: Operand, index: Operand) -> bool:
     """Whether an index holds offsets of columns [P, K] for an operand [P, N] on chip.
 
-    Their type tells them from the one integer that moves a whole pattern.
+    Their type tells them from the one integer that moves a whole pattern. Scales of MX operands have fewer
+    partitions than the data whose index they share.
     """
     return (
         index.dtype == "uint16"
@@ -161,7 +162,7 @@ def chooses_columns(item: Operand, index: Operand) -> bool:
         and len(item.dims) == len(index.dims) == _TILE_RANK
         and item.dims[0][0] != 0
         and item.dims[1][0] == 0
-        and item.partitions == index.partitions
+        and item.partitions <= index.partitions
     )
 
 

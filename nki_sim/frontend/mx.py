@@ -5,10 +5,13 @@ Scales lie in the quadrant of their group, in four neighbouring partitions, from
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from nki_sim.forms import Dims
 from nki_sim.frontend.psum import infer_accumulate
 from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.frontend.views import View
 from nki_sim.operators.rules.mx import QUADRANT, SCALE_ROWS
 
 
@@ -37,8 +40,37 @@ def _split_scales(given: dict[str, Any], data_role: str, role: str) -> None:
             "declare as many partitions as the data has: scales lie in 4 of each quadrant of 32",
         )  # fmt: skip
     _check_quadrant(data, scale, role)
-    first = [QUADRANT * number for number in range(quadrants)]
-    given[role] = [scale[start : start + SCALE_ROWS] for start in first]
+    _check_indices(data, scale, role)
+    given[role] = [_take_quadrant(scale, QUADRANT * number) for number in range(quadrants)]
+
+
+def _check_indices(data: Tensor, scale: Tensor, role: str) -> None:
+    """Check that an index chooses the same columns of numbers and of scales, or none."""
+    numbers, scales = (
+        None if view._lookup is None or not view._lookup.by_column else _place_of_index(view._lookup.source)
+        for view in (data, scale)
+    )
+    if numbers != scales:
+        fail(
+            "mx_scale_index", f"{role} ({scale.name}) and {data.name} are not chosen by the same index",
+            "pass both as .indirect(index) views of one index, or neither",
+        )  # fmt: skip
+
+
+def _place_of_index(index: View) -> tuple[int, int, Dims]:
+    return index._storage.id, index._offset, index._dims
+
+
+def _take_quadrant(scale: Tensor, start: int) -> Tensor:
+    """The scales of the quadrant that begins `start` partitions on, with the offsets of its columns."""
+    lookup = scale._lookup
+    if lookup is None or not lookup.by_column:
+        return scale[start : start + SCALE_ROWS]
+    row = scale._dims[0][0]
+    part = type(scale)(scale._storage, scale._offset + start * row, ((row, SCALE_ROWS), *scale._dims[1:]))
+    source = lookup.source
+    assert isinstance(source, Tensor)
+    return part._with_lookup(replace(lookup, source=source[start : start + QUADRANT]))
 
 
 def _check_quadrant(data: Tensor, scale: Tensor, role: str) -> None:

@@ -52,7 +52,9 @@ def pack_numbers(values: Any, dtype: np.dtype[Any]) -> Array:
 
 def _read_scales(views: Views, role: str) -> Double:
     """The scales of an operand, a row for each group of partitions."""
-    rows = [view.reshape(len(view), -1) for name, view in sorted(views.items()) if name.startswith(role)]
+    rows = [
+        view.reshape(len(view), -1) for name, view in sorted(views.items()) if name.rstrip("0123") == role
+    ]
     held = np.concatenate(rows).view(np.uint8)
     found: Double = np.ldexp(1.0, held.astype(np.int32) - SCALE_BIAS)
     return np.where(held == SCALE_NAN, np.nan, found)

@@ -300,6 +300,7 @@ ELSEWHERE = {
     "limit_instructions": "test_error_pairs_current", "limit_tensors": "test_frontend",
     "limit_memory": "test_numerics", "limit_work": "test_machine", "no_values": "test_eager",
     "reduce_cmd": "test_statistics", "duplicate_indices": "test_rules_documented",
+    "mx_scale_index": "test_indirection",
     "lnc_mismatch": "test_launch", "mx_scale_quadrant": "test_mx", "mx_scale_shape": "test_mx",
     "latency_unknown": "test_simulate", "trace_differs": "test_tracer",
 }  # fmt: skip

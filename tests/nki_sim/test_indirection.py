@@ -13,6 +13,8 @@ from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.operators import OPERATORS
+from nki_sim.semantics.arrays import NUMPY
+from nki_sim.semantics.mx import pack_numbers
 
 KERNEL = """
 @nki.jit
@@ -113,6 +115,58 @@ def test_a_product_is_scattered_into_psum(simulate: Any) -> None:
     wanted = np.empty((32, 32), np.float32)
     wanted[:, order] = wide[:, :32].T @ wide[:, 32:64]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+MX = """
+@nki.jit
+def kernel(x, y, sx, sy, index):
+    out = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    def load(source):
+        made = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(made, source)
+        return made
+    a, b, sa, sb, i = load(x), load(y), load(sx), load(sy), load(index)
+    p = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul_mx(p, a, {moving}, sa, {scale})
+    r = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(r, p)
+    nisa.dma_copy(out, r)
+    return out
+"""
+
+
+def test_mx_operands_are_gathered_with_their_scales(simulate: Any) -> None:
+    """As the same product of operands whose columns were gathered before, quadrant by quadrant."""
+    generator = np.random.default_rng(7)
+
+    def packed(columns: int) -> Any:
+        numbers = generator.normal(size=(64, columns, 4))
+        return pack_numbers(numbers, NUMPY["float8_e4m3fn_x4"])
+
+    x, y = packed(16), packed(48)
+    sx, sy = (generator.integers(120, 130, (64, count)).astype(np.uint8) for count in (16, 48))
+    index = draw_index(48, partitions=64, columns=1)
+    body = MX.format(moving="b.indirect(i, 32)", scale="sb.indirect(i, 32)")
+    found = simulate(body, x, y, sx, sy, index, target="trn3")[0]
+    chosen = offsets_of(index, 32, 32)
+    plain = MX.format(moving="b", scale="sb")
+    gathered, scales = (np.take_along_axis(one, chosen, axis=1) for one in (y, sy))
+    np.testing.assert_array_equal(found, simulate(plain, x, gathered, sx, scales, index, target="trn3")[0])
+
+
+@pytest.mark.parametrize(("moving", "scale"), [
+    ("b.indirect(i, 32)", "sb[:, 0:32]"), ("b[:, 0:32]", "sb.indirect(i, 32)"),
+    ("b.indirect(i, 32)", "sb.indirect(j, 32)"),
+])  # fmt: skip
+def test_numbers_and_scales_share_their_index(moving: str, scale: str, tracing: Any) -> None:
+    text = MX.format(moving=moving, scale=scale).replace(
+        "    p = nl.ndarray", "    j = load(index)\n    p = nl.ndarray"
+    )
+    kinds = ("float8_e4m3fn_x4", "float8_e4m3fn_x4", "uint8", "uint8", "uint16")
+    specs = [ArraySpec((64, n), kind) for n, kind in zip((16, 48, 16, 48, 1), kinds, strict=True)]
+    with pytest.raises(KernelError) as caught:
+        tracing(text, *specs, target="trn3")
+    assert caught.value.code == "mx_scale_index"
 
 
 @pytest.mark.parametrize(("body", "index", "code"), [

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nki_sim.dtypes import V4
-from nki_sim.forms import Form, Operand, index_role
-from nki_sim.operators.rules.shapes import Breach
+from nki_sim.forms import PRODUCTS, Form, Operand, index_role
+from nki_sim.operators.rules.shapes import SCALE_ROLES, Breach
 from nki_sim.targets import Target
 
 QUADRANT = 32
@@ -24,7 +24,10 @@ _WIDE_INTEGERS = frozenset({"int32", "uint32"})
 
 @dataclass(frozen=True, slots=True)
 class _Support:
-    """The input that may be gathered besides a scattered `dst`, and the engines that do either."""
+    """The input that may be gathered besides a scattered `dst`, and the engines that do either.
+
+    A product may gather `stationary` too, and MX operands with their scales.
+    """
 
     source: str
     engines: frozenset[str]
@@ -47,7 +50,7 @@ _SUPPORT = {
     "activation_reduce": _support("data", "scalar"),
     "activate2": _support("data", "scalar"),
     "nc_matmul": _support("moving", "tensor"),
-    "nc_matmul_mx": _support("", "tensor"),
+    "nc_matmul_mx": _support("moving", "tensor"),
 }
 
 
@@ -83,8 +86,10 @@ def _operand(form: Form, item: Operand, support: _Support | None) -> Iterator[Br
     """The role, the type and the memory of an indirect operand."""
     gathers = item.role != "dst"
     allowed = () if support is None else tuple(role for role in ("dst", support.source) if role)
-    if form.op == "nc_matmul":
+    if form.op in PRODUCTS:
         allowed = ("dst", "stationary") if form.param("is_transpose") else ("dst", "stationary", "moving")
+    if item.role.rstrip("0123") in SCALE_ROLES:
+        return  # the front end compares their index with that of their numbers
     reason, hint = "", f"only {' and '.join(allowed)} of {form.op} may be: copy the columns to a tile first"
     if item.role not in allowed:
         reason = f"{item.role} of {form.op} cannot be an indirect view"
@@ -105,7 +110,7 @@ def _operand(form: Form, item: Operand, support: _Support | None) -> Iterator[Br
 def _offsets(form: Form, item: Operand, index: Operand) -> Iterator[Breach]:
     """Each group of partitions has as many offsets as the operand has columns."""
     group = form.column_group
-    partial = item.partitions % group
+    partial = index.partitions % group
     most = min(group * index.free, partial or group * index.free)
     if item.free > most:
         yield Breach(
@@ -120,7 +125,9 @@ def _alignment(form: Form, item: Operand, index: Operand, support: _Support | No
     source = form.operand("stationary" if form.engine == "tensor" else support.source if support else "")
     wanted = index.start - index.start % QUADRANT
     other = "a quadrant boundary"
-    if index.start == wanted and item.role != "dst":
+    if item.role.rstrip("0123") in SCALE_ROLES:
+        pass  # they lie anywhere in the quadrant of their numbers
+    elif index.start == wanted and item.role != "dst":
         wanted, other = item.start, item.role
     elif index.start == wanted and source is not None:
         chosen = form.operand(index_role(source.role)) if source.index_step else None

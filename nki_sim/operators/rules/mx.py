@@ -35,7 +35,7 @@ _SUM_DTYPES = frozenset({"float32", "bfloat16"})
 
 def scales_of(form: Form, role: str) -> tuple[Operand, ...]:
     """The operands that hold the scales of an operand, quadrant after quadrant."""
-    return tuple(item for item in form.operands if item.role.startswith(role))
+    return tuple(item for item in form.operands if item.role.rstrip("0123") == role)
 
 
 def product_types(form: Form, target: Target) -> Iterator[Breach]:
