@@ -27,6 +27,15 @@ from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, Searc
 if TYPE_CHECKING:
     from seeds import ProblemSpec
 
+NEAR_EQUAL = 1.005
+"""Ratio of predicted latencies below which two kernels count as equally fast."""
+MAX_NEAR_EQUALS = 2
+"""Kernels that are judged of a group of equally fast ones; the second one, in case the first is wrong."""
+SUBSTITUTIONS = frozenset(
+    {"exponential", "intrinsic", "moments", "quantise_once", "rephrase", "split_products"}
+)
+"""Techniques that replace functions or roundings by others, of another domain or precision."""
+
 
 async def look_ahead(
     request: LookAheadRequest, read: ReadBlob, predict: Predict, spec: ProblemSpec, ask: RunEngineJob
@@ -175,8 +184,10 @@ def select_variants(
 ) -> list[SearchNode]:
     """Return `count` kernels to judge: faster than the parent, preferably different from one another.
 
-    None has a code in `known`, nor more steps than another one that is as fast. If there are fewer, one
-    slower kernel is included, because the way forward may lead through it.
+    None has a code in `known`, nor more steps than another one that is as fast. At most two are of almost
+    the same predicted latency: judging the others would take time and tell little. If there are fewer, one
+    slower kernel is included, because the way forward may lead through it. If all replace functions of the
+    parent, the last one is the fastest that does not: all might leave the domain of the same function.
     """
     fresh = {one.code: one for one in reversed(found) if one.code not in known}
     ordered = sorted(fresh.values(), key=node_order)
@@ -187,7 +198,29 @@ def select_variants(
             chosen.append(one)
     rest = [one for one in faster if not any(_is_near_duplicate(one, other) for other in chosen)]
     slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLOWDOWN_LIMIT * parent_ms]
-    return [*chosen, *rest, *slower[:1]][:count]
+    picked = [*_thin_near_equals([*chosen, *rest]), *slower[:1]][:count]
+    exact = next((one for one in faster if _keeps_functions(one)), None)
+    if exact is None or len(picked) < 2 or any(map(_keeps_functions, picked)):
+        return picked
+    return [*picked[: count - 1], exact]
+
+
+def _thin_near_equals(variants: Sequence[SearchNode]) -> list[SearchNode]:
+    """Keep two of each group of variants that are predicted to be almost as fast as one another."""
+    kept: list[SearchNode] = []
+    for one in variants:
+        if sum(_is_near_equal(one, other) for other in kept) < MAX_NEAR_EQUALS:
+            kept.append(one)
+    return kept
+
+
+def _is_near_equal(one: SearchNode, other: SearchNode) -> bool:
+    first, last = sorted((one.latency_ms, other.latency_ms))
+    return last < NEAR_EQUAL * first
+
+
+def _keeps_functions(one: SearchNode) -> bool:
+    return all(step.technique not in SUBSTITUTIONS for step in one.steps)
 
 
 def _share_steps(one: SearchNode, other: SearchNode) -> bool:

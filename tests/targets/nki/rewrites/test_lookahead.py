@@ -12,8 +12,9 @@ import pytest
 
 from state.model import ErrorInfo, PredictedLatency, RewriteStep, digest_of
 from targets.nki.rewrites.lookahead import ExpandKernel, LookaheadSearch, SearchLimits
-from targets.nki.rewrites.lookahead_role import select_variants
+from targets.nki.rewrites.lookahead_role import SUBSTITUTIONS, select_variants
 from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 
 AMPLE = SearchLimits(predictions=200, instructions=10**9, depth=12, width=3)
 
@@ -313,6 +314,23 @@ def test_what_is_judged_differs_first():
     chosen = select_variants(reached, 6, 100.0, frozenset())
     assert [one.source for one in chosen] == ["ab", "d", "a", "e"]
     assert [one.source for one in select_variants(reached, 2, 100.0, frozenset())] == ["ab", "d"]
+
+
+def test_at_most_two_of_almost_the_same_latency_are_judged():
+    reached = [
+        search_node(name, latency) for name, latency in zip("abcde", (50, 50.1, 50.2, 50.4, 51), strict=True)
+    ]
+    assert [one.source for one in select_variants(reached, 6, 100.0, frozenset())] == ["a", "b", "d", "e"]
+
+
+def test_one_kernel_keeps_the_functions_of_its_parent():
+    fast, slow, same = search_node("a", 50), search_node("b", 60), search_node("c", 70)
+    intrinsic = RewriteStep(technique="intrinsic", site="here", title="rsqrt")
+    others = [replace(one, steps=(*one.steps, intrinsic)) for one in (fast, slow)]
+    assert select_variants([*others, same], 2, 100.0, frozenset()) == [others[0], same]
+    assert select_variants([*others, same], 1, 100.0, frozenset()) == [others[0]]
+    assert select_variants([*others], 2, 100.0, frozenset()) == others
+    assert TRANSFORMS.keys() >= SUBSTITUTIONS
 
 
 def test_what_was_judged_before_and_what_is_far_slower_is_not_judged():
