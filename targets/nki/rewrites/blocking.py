@@ -76,10 +76,17 @@ def _check_readable(loop: Loop, nodes: Sequence[Node]) -> None:
             raise RewriteRefused(f"the bounds of the loop over {node.var} depend on {loop.var}")
 
 
-def check_independent(kernel: Kernel, loop: Loop) -> None:
-    """Check that no iteration touches what another one writes, except disjoint parts of shared tiles."""
+def check_independent(kernel: Kernel, loop: Loop, *, but: Collection[int] = ()) -> None:
+    """Check that no iteration touches what another one writes, except disjoint parts of shared tiles.
+
+    The tensors in `but` are left out, by their ids.
+    """
     touched = [
-        (item, access) for item in kernel.statements if loop_contains(loop, item) for access in item.accesses
+        (item, access)
+        for item in kernel.statements
+        if loop_contains(loop, item)
+        for access in item.accesses
+        if access.tensor.id not in but
     ]
     for item, written in touched:
         if not written.writes:

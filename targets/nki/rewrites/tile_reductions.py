@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from targets.nki.rewrites.elementwise import has_plain_arguments
-from targets.nki.rewrites.kernel_ir import Access, Kernel, Statement
+from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Statement, loop_contains
 from targets.nki.rewrites.reductions import SPLITTABLE_OPERATORS, reduces_rows
 from targets.nki.rewrites.values import DimensionRange, LibrarySymbol, make_affine
 
@@ -56,6 +56,42 @@ def combines_tiles(kernel: Kernel, item: Statement, loops: Collection[str]) -> b
         readers = [user for user in kernel.users_of(tensor) if not user.writes_tensor(tensor)]
         return bool(readers) and all(gathers_tiles(kernel, user, tensor.id, loops) for user in readers)
     return _adds_to_total(kernel, item, found, frozenset(loop.id for loop in over))
+
+
+def find_totals(kernel: Kernel, loop: Loop) -> frozenset[int]:
+    """Ids of tensors to which the iterations of a loop only add, so that their order does not matter.
+
+    Addition stands for every operator that puts results of parts together.
+    """
+    inside = [item for item in kernel.operations() if loop_contains(loop, item)]
+    adders: dict[int, list[str | None]] = {}
+    for item in inside:
+        for access in item.accesses:
+            declared = kernel.declarations.get(access.tensor.id)
+            if access.tensor.is_on_chip and declared is not None and not loop_contains(loop, declared):
+                adders.setdefault(access.tensor.id, []).append(_added_operator(item, access))
+    return frozenset(
+        key
+        for key, operators in adders.items()
+        if None not in operators and len({*operators}) == 1 and key not in kernel.escaping_ids
+    )
+
+
+def _added_operator(item: Statement, access: Access) -> str | None:
+    """The operator with which an instruction adds to a float32 tensor; None if it uses it otherwise."""
+    if access.tensor.dtype != "float32" or access.tensor.copies:
+        return None
+    if item.op == "nc_matmul" and access.role == "dst" and access.tensor.buffer == "psum":
+        return "product" if not item.texts.keys() & {"accumulate", "is_transpose"} else None
+    dst, first, second = (item.find_access(role) for role in ("dst", "data1", "data2"))
+    if item.op != "tensor_tensor" or not has_plain_arguments(item) or None in (dst, first, second):
+        return None
+    assert dst is not None
+    mine = [one for one in (first, second) if one is not None and one.tensor.id == dst.tensor.id]
+    name = _symbol_name(item, "op")
+    if len(mine) != 1 or mine[0].view != dst.view or access.tensor.id != dst.tensor.id:
+        return None
+    return name if name in SPLITTABLE_OPERATORS else None
 
 
 def gathers_tiles(kernel: Kernel, reader: Statement, tensor_id: int, loops: Collection[str]) -> bool:

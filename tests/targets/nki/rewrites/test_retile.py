@@ -166,6 +166,59 @@ def test_a_loop_that_runs_backwards_is_turned() -> None:
         assert np.array_equal(compute(wider, shapes), compute(source, shapes))
 
 
+BACKWARD_SUM = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((60, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        total = nl.ndarray((60, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=total, value=0.0)
+        for c in (300, 200, 100, 0):
+            t = nl.ndarray((60, 100), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=t, src=x[:, c : c + 100])
+            part = nl.ndarray((60, 1), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_reduce(dst=part, op=nl.add, data=t, axis=1)
+            nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
+        nisa.dma_copy(dst=out, src=total)
+        return out
+"""
+BACKWARD_PRODUCT = """
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((64, 100), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.ndarray((64, 100), dtype=nl.float32, buffer=nl.psum)
+        for k in (192, 128, 64, 0):
+            left = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+            right = nl.ndarray((64, 100), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=left, src=a[k : k + 64, :])
+            nisa.dma_copy(dst=right, src=b[k : k + 64, :])
+            nisa.nc_matmul(dst=acc, stationary=left, moving=right)
+        done = nl.ndarray((64, 100), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=done, src=acc)
+        nisa.dma_copy(dst=out, src=done)
+        return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "width"),
+    [(BACKWARD_SUM, ((60, 400),), 400), (BACKWARD_PRODUCT, ((256, 64), (256, 100)), 128)],
+)
+def test_a_loop_that_sums_backwards_is_turned(text: str, shapes: Shapes, width: int) -> None:
+    source = HEADER + textwrap.dedent(text)
+    made, reasons = explore(raise_source(source, shapes), shapes, "retile")
+    assert made, reasons
+    assert made[0][0].endswith(f"(width {width})")
+    for _, wider in made:
+        assert np.allclose(compute(wider, shapes), compute(source, shapes), rtol=1e-4, atol=1e-4)
+
+
+def test_a_loop_that_overwrites_backwards_stays() -> None:
+    shapes = ((60, 400),)
+    text = BACKWARD_SUM.replace("data1=total, data2=part, op=nl.add", "data1=part, data2=part, op=nl.add")
+    made, reasons = explore(raise_source(HEADER + textwrap.dedent(text), shapes), shapes, "retile")
+    assert not made, reasons
+
+
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
