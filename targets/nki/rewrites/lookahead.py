@@ -162,6 +162,18 @@ class LookaheadSearch:
         del self.found[source]
         return sorted(self.found.values(), key=node_order)
 
+    async def try_together(
+        self, source: str, latency_ms: float, steps: Sequence[RewriteStep]
+    ) -> list[SearchNode]:
+        """Predict the searched kernel after these steps, as far as they apply; return what `run` does."""
+        made = await self.combine(source, steps) if steps else []
+        if made and made[-1][1] not in self.found:
+            numbers, text = made[-1]
+            (answer,) = await self._predict_sources([text])
+            root = SearchNode(source, (), latency_ms, 0)
+            self._add_node(root, [steps[number] for number in numbers], text, answer)
+        return sorted(self.found.values(), key=node_order)
+
     async def _run_generations(self) -> None:
         """Run generations while the limits allow it and there is something to expand."""
         idle = 0

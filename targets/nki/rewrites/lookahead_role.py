@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
 from agent_core.roles import LookAheadAnswer, Predict, ReadBlob, RoleError
+from nki_sim.functions import VALID_RANGES
 from state.errors import BlobMissing
 from state.model import EffectKey, LearntSequence, Plan, Prediction, RewriteStep, digest_of
 from targets.nki.rewrites import random_baseline
@@ -31,10 +32,6 @@ NEAR_EQUAL = 1.005
 """Ratio of predicted latencies below which two kernels count as equally fast."""
 MAX_NEAR_EQUALS = 2
 """Kernels that are judged of a group of equally fast ones; the second one, in case the first is wrong."""
-SUBSTITUTIONS = frozenset(
-    {"exponential", "intrinsic", "moments", "quantise_once", "rephrase", "split_products"}
-)
-"""Techniques that replace functions or roundings by others, of another domain or precision."""
 
 
 async def look_ahead(
@@ -76,6 +73,9 @@ async def _search_variants(
     first = request.parent.parent is None and EffectKey.parse(request.key).round == 1
     leads = await engine.replay_sequences(parent, read) if first else []
     found = await search.run(parent, parent_ms, leads)
+    if found and any(map(_narrows_domain, found[0].steps)):
+        wide = [step for step in found[0].steps if not _narrows_domain(step)]
+        found = await search.try_together(parent, parent_ms, wide)
     chosen = select_variants(found, request.variants, parent_ms, frozenset(request.known))
     reasons = (*engine.left_out, *search.reasons)
     variants = Variants(parent_ms=parent_ms, found=tuple(map(_make_variant, chosen)), reasons=reasons)
@@ -186,8 +186,8 @@ def select_variants(
 
     None has a code in `known`, nor more steps than another one that is as fast. At most two are of almost
     the same predicted latency: judging the others would take time and tell little. If there are fewer, one
-    slower kernel is included, because the way forward may lead through it. If all replace functions of the
-    parent, the last one is the fastest that does not: all might leave the domain of the same function.
+    slower kernel is included, because the way forward may lead through it. The fastest without a new
+    function of a narrow domain is always there, since all others may fail for that function.
     """
     fresh = {one.code: one for one in reversed(found) if one.code not in known}
     ordered = sorted(fresh.values(), key=node_order)
@@ -199,10 +199,10 @@ def select_variants(
     rest = [one for one in faster if not any(_is_near_duplicate(one, other) for other in chosen)]
     slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLOWDOWN_LIMIT * parent_ms]
     picked = [*_thin_near_equals([*chosen, *rest]), *slower[:1]][:count]
-    exact = next((one for one in faster if _keeps_functions(one)), None)
-    if exact is None or len(picked) < 2 or any(map(_keeps_functions, picked)):
+    wide = next(filter(_is_wide, faster), None)
+    if wide is None or wide in picked or len(picked) < 2:
         return picked
-    return [*picked[: count - 1], exact]
+    return [*picked[: count - 1], wide]
 
 
 def _thin_near_equals(variants: Sequence[SearchNode]) -> list[SearchNode]:
@@ -219,8 +219,13 @@ def _is_near_equal(one: SearchNode, other: SearchNode) -> bool:
     return last < NEAR_EQUAL * first
 
 
-def _keeps_functions(one: SearchNode) -> bool:
-    return all(step.technique not in SUBSTITUTIONS for step in one.steps)
+def _is_wide(one: SearchNode) -> bool:
+    return not any(map(_narrows_domain, one.steps))
+
+
+def _narrows_domain(step: RewriteStep) -> bool:
+    """Whether a step brings in a function that is valid for some magnitudes only, as ScalarE's `rsqrt`."""
+    return any(value in VALID_RANGES for value in step.choice.values())
 
 
 def _share_steps(one: SearchNode, other: SearchNode) -> bool:

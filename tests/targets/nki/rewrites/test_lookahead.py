@@ -12,9 +12,8 @@ import pytest
 
 from state.model import ErrorInfo, PredictedLatency, RewriteStep, digest_of
 from targets.nki.rewrites.lookahead import ExpandKernel, LookaheadSearch, SearchLimits
-from targets.nki.rewrites.lookahead_role import SUBSTITUTIONS, select_variants
+from targets.nki.rewrites.lookahead_role import select_variants
 from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed
-from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 
 AMPLE = SearchLimits(predictions=200, instructions=10**9, depth=12, width=3)
 
@@ -323,14 +322,25 @@ def test_at_most_two_of_almost_the_same_latency_are_judged():
     assert [one.source for one in select_variants(reached, 6, 100.0, frozenset())] == ["a", "b", "d", "e"]
 
 
-def test_one_kernel_keeps_the_functions_of_its_parent():
+def test_one_kernel_has_no_function_of_a_narrow_domain():
     fast, slow, same = search_node("a", 50), search_node("b", 60), search_node("c", 70)
-    intrinsic = RewriteStep(technique="intrinsic", site="here", title="rsqrt")
-    others = [replace(one, steps=(*one.steps, intrinsic)) for one in (fast, slow)]
+    narrow = RewriteStep(technique="intrinsic", site="here", title="rsqrt", choice={"function": "rsqrt"})
+    others = [replace(one, steps=(*one.steps, narrow)) for one in (fast, slow)]
     assert select_variants([*others, same], 2, 100.0, frozenset()) == [others[0], same]
     assert select_variants([*others, same], 1, 100.0, frozenset()) == [others[0]]
     assert select_variants([*others], 2, 100.0, frozenset()) == others
-    assert TRANSFORMS.keys() >= SUBSTITUTIONS
+
+
+async def test_steps_are_tried_together_without_one_of_them():
+    toy = Toy({"a": 0.9, "b": 0.8, "c": 0.7})
+    one, found = await search(toy)
+    assert found[0].source == "abc"
+    del one.found["ac"]
+    kept = [item for item in found[0].steps if item.technique != "flip_b"]
+    nodes = await one.try_together("", 100.0, kept)
+    (made,) = [node for node in nodes if node.source == "ac"]
+    assert made.latency_ms == pytest.approx(63.0)
+    assert {item.technique for item in made.steps} == {"flip_a", "flip_c"}
 
 
 def test_what_was_judged_before_and_what_is_far_slower_is_not_judged():
