@@ -99,7 +99,7 @@ def prepare_home(home: Path, *, create: bool) -> HomeLayout:
 
     Raises:
         NoLog: the directory is missing, and `create` is false.
-        HomeUnreadable: not a directory, or not writable.
+        HomeUnreadable: not a directory, not writable, or another user's while this process is root.
         StorageFull, StorageFailed: the disk is full, read-only, or failed.
         HomeOnNetwork: it lies on a network file system.
     """
@@ -109,6 +109,8 @@ def prepare_home(home: Path, *, create: bool) -> HomeLayout:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = home.is_dir()
         read_only = found and bool(os.statvfs(home).f_flag & os.ST_RDONLY)
+        if found:
+            _refuse_foreign(home)
     except OSError as error:
         raise to_home_error(error, home) from error
     if not found:
@@ -139,6 +141,18 @@ def require_directory(home: Path) -> None:
 def missing_home_error(home: Path) -> NoLog:
     """Return the error for a missing home: most likely nothing was started yet."""
     return NoLog(f"{home}: no such directory; no runs yet, `agentctl run` starts one")
+
+
+def _refuse_foreign(home: Path) -> None:
+    """Refuse root a home that somebody else may change, for example one that they made just now.
+
+    Root acts as the user of a home, but where there is none yet it may find out too early who that is.
+    """
+    if os.geteuid() != 0:
+        return
+    for found in (home.lstat(), home.stat()):
+        if found.st_uid != 0:
+            raise HomeUnreadable(f"{home}: belongs to user {found.st_uid} and not to root; try again")
 
 
 def _refuse_network(home: Path) -> None:

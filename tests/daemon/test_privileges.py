@@ -61,8 +61,10 @@ SERVES = {"ui": "Ctrl-C ends it"}
 """Verbs that run until they are ended, and what they write when they serve."""
 
 FILES = (
-    "agentd.lock", "agentd.lock.owner", "HEAD", "HEAD.tmp", "reserve", "events.db", "events.db-wal",
-    "events.db-shm", "events.db.new", "hosts.json", "judge.secret", "agentctl.log", "config.toml",
+    "agentd.lock", "agentd.lock.owner", "agentd.instance", "HEAD", "HEAD.tmp", "HEAD.second",
+    "HEAD.second.tmp", "reserve", "events.db", "events.db-wal",
+    "events.db-shm", "events.db.new", "hosts.json", "known_hosts", "judge.secret",
+    "agentctl.log", "config.toml",
 )  # fmt: skip
 FOLDERS = ("inbox", "replaced", "prompts", "cache", "inbox/rejected")
 

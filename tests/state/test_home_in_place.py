@@ -197,6 +197,22 @@ def test_a_read_only_file_system_is_named(home: Path, monkeypatch) -> None:
         prepare_home(home, create=True)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("link", [False, True])
+def test_root_makes_no_log_in_a_home_that_somebody_else_made_just_now(
+    home: Path, tmp_path, link: bool
+) -> None:
+    if link:
+        (tmp_path / "roots").mkdir()
+        home.symlink_to(tmp_path / "roots")
+    else:
+        home.mkdir()
+    os.chown(home, 1234, 1234, follow_symlinks=False)
+    with pytest.raises(HomeUnreadable, match="user 1234"):
+        EventLog.open(home)
+    assert not [*home.iterdir()]
+
+
 def test_a_pipe_in_a_home_blocks_nobody(home: Path, log: EventLog) -> None:
     log.close()
     (home / "HEAD").unlink()
