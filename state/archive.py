@@ -45,6 +45,9 @@ MAX_STRUCTURE_BYTES = 4096
 """The most that a blob's line, or an event's columns, have beside their texts."""
 
 MAX_PAYLOAD_BYTES = 64 << 20
+MAX_PAYLOAD_STRUCTURE_BYTES = 16 << 20
+"""The most that an event has beside its texts: the largest have about a MiB."""
+
 MAX_MANIFEST_BYTES = 1 << 20
 
 
@@ -279,6 +282,8 @@ def _parse_archived_row(line: str, manifest: ArchiveManifest) -> EventRow:
     columns, payload = line.rstrip("\n")[:-1].split(_PAYLOAD_MARK, 1)
     if len(columns) > MAX_STRUCTURE_BYTES or len(payload) > MAX_PAYLOAD_BYTES:
         raise ValueError("an event is larger than a log can hold")
+    if has_too_much_structure(payload.encode(), MAX_PAYLOAD_STRUCTURE_BYTES):
+        raise ValueError("an event has more beside its texts than a log can hold")
     values = json.loads(columns + "}")
     for name in _BYTES_COLUMNS:
         values[name] = None if values[name] is None else bytes.fromhex(values[name])

@@ -276,6 +276,16 @@ def test_a_small_archive_of_a_huge_line_takes_little_memory(
     assert int(grown) < 4 * MAX_LINE_BYTES >> 20
 
 
+def test_an_event_of_an_archive_hides_no_structure(tmp_path: Path, originals: Originals) -> None:
+    first, second, *_ = originals["lines"].splitlines(keepends=True)
+    columns = second.partition(b',"payload":')[0]
+    payload = b'{"x":[' + b"[]," * (6 << 20) + b"[]]}"
+    with gzip.open(tmp_path / "archive", "wb", compresslevel=1) as file:
+        file.writelines((first, columns, b',"payload":', payload, b"}\n", b"the end\n"))
+    with pytest.raises(BadArchive, match="more beside its texts"):
+        read_archive(tmp_path / "archive")
+
+
 def test_a_blob_that_unpacks_to_more_than_it_says_is_refused() -> None:
     packed = blobs.pack_blob(bytes(1 << 20))
     with pytest.raises(LogDamaged, match="does not match"):
