@@ -25,7 +25,7 @@ LABEL_WIDTH = 10
 """Width of the label column."""
 
 ROLES = {
-    "predictor": "looking ahead", "planner": "plan", "executor": "kernel", "evaluator": "evaluation",
+    "predictor": "look-ahead", "planner": "plan", "executor": "kernel", "evaluator": "evaluation",
     "verifier": "verification", "auditor": "audit", "summarizer": "summary", "reflector": "reflection",
 }  # fmt: skip
 """Names of effects in flight, by the role that answers them."""

@@ -218,7 +218,7 @@ def _fast_rows(found: Figures) -> Iterator[tuple[str, Sequence[Figures]]]:
 
 def _format_kernels(found: Figures) -> Iterator[str]:
     kernels, repairs = found["kernels"], found["repairs"]
-    failed = f", {kernels['failed']} more came to none" if kernels["failed"] else ""
+    failed = f", {format_count(kernels['failed'], 'attempt')} gave no kernel" if kernels["failed"] else ""
     valid = (
         f"{kernels['valid']} of {kernels['judged']} judged ({format_percent(kernels['validity_percent'])})"
     )

@@ -166,7 +166,7 @@ def _runs_table(runs: Sequence[RunSummary], width: int | None) -> list[str]:
         lines = [line for run in runs for line in _stack_run(run, width)]
     measured = [run.id for run in runs if run.predicted is False]
     told = f"but for {', '.join(measured)} " if measured else ""
-    legend = f"latencies in ms, {told}predicted; shares of the plain peak and of the model bound"
+    legend = f"latencies in ms, {told}predicted; shares of the roofline and of the model bound"
     return [
         *lines,
         *(style(line, "dim") for line in wrap_line(legend, width).splitlines()),

@@ -59,7 +59,8 @@ class ScoreConfig(FrozenModel):
         default="lower", description="which numbers are better: a latency's are lower, a throughput's higher"
     )
     use: Literal["gate", "objective"] = Field(
-        default="gate", description="gate: the winner must hold it; objective: it takes the latency's place"
+        default="gate",
+        description="gate: the winner must reach run.score.least_ratio; objective: it replaces the latency",
     )
     runs: int = Field(default=3, ge=1, le=100, description="runs of each kernel, in turns with the baseline")
     least_ratio: float = Field(

@@ -45,7 +45,7 @@ class SearchConfig(FrozenModel):
         default=55.0,
         ge=0,
         le=100,
-        description="how sure a predicted gain must be, by draws and by measured pairs",
+        description="the confidence that a predicted gain must have to count, from draws and measured pairs",
     )
     repairs: int = Field(default=2, ge=0, le=10, description="repairs of a refused kernel at most (F)")
     top_k: int = Field(
@@ -71,24 +71,28 @@ class SearchConfig(FrozenModel):
         default=1_500_000,
         ge=1,
         le=1_000_000_000,
-        description="instructions that these predictions may have in all",
+        description="instructions that all kernels predicted for a slot and round may have together",
     )
     lookahead_depth: int = Field(
         default=12, ge=1, le=1000, description="rewrites that a sequence found by looking ahead may have"
     )
     lookahead_width: int = Field(
-        default=3, ge=1, le=64, description="kernels looked further from at a time while looking ahead"
+        default=3, ge=1, le=64, description="kernels that a look-ahead continues from at a time"
     )
     reuse: bool = Field(
         default=True,
-        description="begin with what was learnt on similar problems in this home: try what paid, tell models",
+        description="begin with what was learnt on similar problems in this home: try sequences that paid,"
+        " show experiences to models",
     )
     simplify: bool = Field(
         default=True,
         description="before the run ends, look for a simpler kernel that is as fast as its best",
     )
     round_seconds: float | None = Field(
-        default=None, gt=0, le=604_800, description="close a round after so long; what is late competes next"
+        default=None,
+        gt=0,
+        le=604_800,
+        description="close a round after this time; late kernels compete in the next round",
     )
     history: int = Field(default=256, ge=1, le=4096, description="attempts that later proposals can see (H)")
     reflections: int = Field(
@@ -160,7 +164,7 @@ class AgentConfig(FrozenModel):
         ge=0,
         allow_inf_nan=False,
         exclude_if=is_unset,
-        description="what is reserved of caps for one plan, and filled in for {usd}; "
+        description="what each plan reserves of the caps, and what {usd} stands for; "
         "unset: run.llm.session_percent of run.cap_usd",
     )
 
@@ -182,7 +186,8 @@ class LlmConfig(FrozenModel):
     )
     form: RoleForm = Field(
         default="question",
-        description="how plans are carried out: one question, or a loop with tools; loop where models plan",
+        description="how plans are carried out: with one question, or in a loop with tools;"
+        " loop where models plan",
     )
     repairer_form: RoleForm | None = Field(
         default=None, description="how refused kernels are repaired; unset: as plans are carried out"
@@ -190,7 +195,7 @@ class LlmConfig(FrozenModel):
     planner_form: RoleForm | None = Field(
         default=None,
         exclude_if=is_unset,
-        description="how kernels are planned for: one question for each plan, or a loop with tools that"
+        description="how plans are made: with one question for each, or in a loop with tools that"
         " submits several plans; unset: question",
     )
     turns: int = Field(
@@ -205,7 +210,8 @@ class LlmConfig(FrozenModel):
     tell_titles: bool = Field(
         default=False,
         exclude_if=is_empty,
-        description="keep titles and copies of attempts, which planners are told; true where models plan",
+        description="show planners the title of each attempt, and of which kernel it is a copy;"
+        " true where models plan",
     )
     scale_to_cap: bool = Field(
         default=False,
@@ -229,11 +235,12 @@ class LlmConfig(FrozenModel):
         default=50.0,
         ge=0,
         le=100,
-        description="how much of what was learnt a plan is not told, drawn per plan",
+        description="how much of what was learnt is left out, drawn per plan",
     )
     metrics: tuple[str, ...] = Field(
         default=_RECORDED_METRICS,
-        description="profile counters that planners see, in a drawn order; unchanged: all of the target's",
+        description="profile counters that planners see, in a random order; while it is the default, planners"
+        " see all counters of the target",
     )
 
 
@@ -282,7 +289,9 @@ class RunConfig(FrozenModel):
         description="the calibration of `agentctl calibrate` that predictions use; empty: the target's table",
     )
     planner: tuple[str, ...] = Field(
-        default=("builtin",), min_length=1, description="who proposes, dealt to the beam's slots in turn"
+        default=("builtin",),
+        min_length=1,
+        description="who proposes; the beam's slots are given to these in turn",
     )
     cap_usd: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, description="what LLM calls of the run may cost"

@@ -38,7 +38,7 @@ def forked(home) -> None:
 ONE = """\
 first: matmul (full) on trn2
   best        1.50x, predicted
-  kernels     3 proposed, 1 more came to none
+  kernels     3 proposed, 1 attempt gave no kernel
   valid       2 of 3 judged (66.7 %)
   kept        1, 1 improvement among them
   repairs     1 of 1 succeeded (100.0 %), in 1 round
