@@ -6,7 +6,7 @@ For kernels in C, models are told the interface and rules of this machine's CPU 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,14 @@ from targets.folders.toml_text import render_toml
 _C_PROMPTS = Path(targets.c.__file__).parent / "prompts"
 _OWN_RULES = "rules_of_device"
 _SHARED_BLOCKS = {"interface": "interface_of_device", "rules": _OWN_RULES}
+_SHARED_EXAMPLES = {
+    "plan_example": "unroll",
+    "edit_example": None,
+    "session_example": None,
+    "experience_example": None,
+    "lesson_example": None,
+}
+"""Worked examples of kernels in C, each with the technique that a folder's menu must have for it."""
 _KINDS = {"examples": "example", "api": "api"}
 _WORDS = {
     "kernels": "kernels for {title}",
@@ -43,6 +51,7 @@ def render_pack(name: str) -> dict[str, str]:
     items = {part: _render_item(part, item) for part, item in folder.items.items()}
     if shared:
         _add_shared_blocks(texts, items, shared["items"])
+        _add_shared_examples(texts, items, shared["items"], techniques=target.menu())
     manifest = {
         "family": family,
         "targets": [target.name],
@@ -64,6 +73,16 @@ def _add_shared_blocks(texts: dict[str, str], items: dict[str, Any], shared: Map
     if _OWN_RULES in texts:
         texts["rules"] = f"{texts['rules']}\n{texts.pop(_OWN_RULES)}"
         items["rules"] = items.pop(_OWN_RULES)
+
+
+def _add_shared_examples(
+    texts: dict[str, str], items: dict[str, Any], shared: Mapping[str, Any], *, techniques: Collection[str]
+) -> None:
+    """Add the worked examples of all kernels in C, without that of a technique which the folder lacks."""
+    for part, technique in _SHARED_EXAMPLES.items():
+        if technique is None or technique in techniques:
+            texts[part] = (_C_PROMPTS / "c" / f"{part}.md").read_text()
+            items[part] = shared[f"c/{part}.md"]
 
 
 def _render_item(name: str, item: Item) -> dict[str, Any]:

@@ -193,6 +193,32 @@ def test_executors_without_a_choice_or_evidence_keep_the_settings_weights():
     assert ensemble.weigh_executors(*executors({}, "c/one=3", "d/two")) == ("c/one=3", "d/two=1")
 
 
+@pytest.mark.parametrize("role", [Role.SUMMARIZER, Role.REFLECTOR])
+@pytest.mark.parametrize(("models", "least"), [(("c/dear", "d/good"), 80), (("c/dear=3", "d/good"), 130)])
+def test_models_of_lessons_share_by_weight_whatever_they_cost_and_others_gained(role, models, least):
+    """Nothing credits a lesson, so no record moves these shares (decision 0114)."""
+    dear = ModelRecord(answers=100, attempts=100, usd=50.0, valid=1)
+    good = ModelRecord(answers=100, attempts=100, usd=0.1, valid=90, gains=60, log_gain=20.0)
+    known = {"c/dear": dear, "d/good": good}
+    settings = config("a/plans")
+    llm = settings.llm.model_copy(update={"summarizer_models": models})
+    fresh = World().state.model_copy(update={"config": settings.model_copy(update={"llm": llm})})
+    told = fresh.model_copy(
+        update={
+            "models": known,
+            "roles": {f"{one} {model}": known[model] for one in Role for model in known},
+            "executors": ("d/good=1",),
+        }
+    )
+    drawn, before = (
+        Counter(ensemble.model_of(state, effect(role, plan)) for plan in range(200))
+        for state in (told, fresh)
+    )
+    assert drawn == before
+    assert drawn["c/dear"] > least
+    assert drawn["d/good"] > 0
+
+
 def test_a_round_names_the_model_of_each_slot():
     settings = small(rounds=1).model_copy(
         update={"planner": ("local",), "llm": LlmConfig(models=("local/only",))}

@@ -3,11 +3,20 @@ machine's."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
+from agent_core.prompting import builtin_prompts, prompts_for
+from agent_core.roles.llm.blocks import AnswerFault, last_json, parse_blocks
+from agent_core.roles.llm.edits import apply_edits
+from agent_core.roles.llm.own_words import require_own_words
+from agent_core.roles.llm.plans import PlanReply, PlanRules, check_plan
+from agent_core.roles.llm.reflector import _ReflectorReply
+from agent_core.roles.llm.summarizer import _SummarizerReply
+from agent_core.tools.registry import list_tools
 from seeds import build_problem
 from state.model import Verdict
 from targets.c.machine import (
@@ -17,6 +26,7 @@ from targets.c.machine import (
     read_cpu_facts,
     render_architecture,
 )
+from targets.registry import load_target
 from tests.targets.c.conftest import Judge
 
 EXAMPLES = Path(__file__).parents[3] / "targets/c/prompts/c/examples"
@@ -73,6 +83,69 @@ def test_examples_are_correct_kernels(judge: Judge, name: str) -> None:
     }
     found = judge(source, problem=build_problem(files))
     assert found.verdict is Verdict.CORRECT, found.error
+
+
+ONE_SUM = """void kernel(const float *restrict x, float *restrict out)
+{
+    for (int m = 0; m < M; m++) {
+        const float *row = x + (size_t)m * N;
+        float total = 0;
+        for (int n = 0; n < N; n++)
+            total += row[n];
+        out[m] = total;
+    }
+}
+"""
+
+
+def test_the_example_of_edits_applies_and_is_a_correct_kernel(judge: Judge) -> None:
+    (block,) = parse_blocks((EXAMPLES.parent / "edit_example.md").read_text())
+    spec, reference = PROBLEMS["row_sums"]
+    edited = apply_edits(block.text, ONE_SUM)
+    assert edited != ONE_SUM
+    problem = build_problem(
+        {
+            "problem.toml": (_HEAD + spec).encode(),
+            "reference.py": reference.encode(),
+            "kernel.c": ONE_SUM.encode(),
+        }
+    )
+    for source in (ONE_SUM, edited):
+        found = judge(source, problem=problem)
+        assert found.verdict is Verdict.CORRECT, found.error
+
+
+@pytest.mark.parametrize("target", ["x86", "arm64", "riscv64"])
+def test_each_role_is_shown_one_example_in_its_language_and_may_not_copy_it(target: str) -> None:
+    own = prompts_for(builtin_prompts(), target)
+    names = {"planner": "plan", "executor": "edit", "repairer": "edit", "session": "session",
+             "planner_session": "plan", "summarizer": "experience", "reflector": "lesson"}  # fmt: skip
+    for role, example in names.items():
+        text = (EXAMPLES.parent / f"{example}_example.md").read_text()
+        assert sum(block.text == text for block in own.role_blocks(role, target)) == 1, role
+    rules = PlanRules(techniques=frozenset(load_target(target).menu()), counters=frozenset({"latency_ms"}))
+    plan = (EXAMPLES.parent / "plan_example.md").read_text()
+    reply = last_json(plan, PlanReply, lambda one: check_plan(one, rules))
+    experience = last_json(
+        (EXAMPLES.parent / "experience_example.md").read_text(), _SummarizerReply, lambda one: one
+    )
+    lesson = last_json((EXAMPLES.parent / "lesson_example.md").read_text(), _ReflectorReply, lambda one: one)
+    for said, role in ((reply, "planner"), (experience, "summarizer"), (lesson, "reflector")):
+        with pytest.raises(AnswerFault, match="repeats an example"):
+            require_own_words(said, role)
+
+
+def test_the_example_of_a_session_calls_tools_as_they_are() -> None:
+    """Each call of it is one that the target offers, with arguments that the tool takes."""
+    said = (EXAMPLES.parent / "session_example.md").read_text()
+    calls = re.findall(r"`(\w+)\((.*)\)`", said)
+    assert [name for name, _ in calls] == ["evaluate", "submit"]
+    for name, arguments in calls:
+        tool = {tool.name: tool for tool in list_tools("x86")}[name]
+        call = ast.parse(f"f({arguments})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        told = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+        assert tool.arguments.model_validate(told)
 
 
 def test_models_are_told_what_this_machine_is() -> None:
