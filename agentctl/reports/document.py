@@ -20,6 +20,7 @@ from agentctl.stats import figures
 from agentctl.stats.facts import FactsWalk
 from agentctl.views.candidate import load_candidate
 from agentctl.views.improvement_path import ImprovementPath, PathWalk
+from agentctl.views.profile_findings import wasted_messages
 from agentctl.views.roofline import KernelRoofline, kernel_roofline, profile_target
 from agentctl.views.run import LatencyInterval, RunView, latency_of, run_view
 from agentctl.views.spending import Spending, SpendingWalk
@@ -54,8 +55,8 @@ class LineCost:
 class KernelReport:
     """A kernel with its profile. `busy_ms` is how long each engine works.
 
-    `lines` are the most expensive ones of the critical path, `memory` the peaks. What the profile lacks
-    is None or empty.
+    `lines` are the most expensive ones of the critical path, `memory` the peaks, `wasted` what it does in
+    vain, in words. What the profile lacks is None or empty.
     """
 
     candidate: str
@@ -72,6 +73,7 @@ class KernelReport:
     roofline: KernelRoofline | None
     lines: tuple[LineCost, ...]
     memory: dict[str, JsonDict]
+    wasted: tuple[str, ...]
     rel_l2: dict[str, float]
     identity: str | None
     identity_reason: str
@@ -235,6 +237,7 @@ def _kernel_report(reader: LogReader, run: str, one: Candidate | None) -> Kernel
         roofline=kernel_roofline(_finite_numbers(found.counters), profile_target(profile)),
         lines=tuple(_line_costs(profile.get("top_lines"))),
         memory=_dict_values(profile.get("memory")),
+        wasted=wasted_messages(profile),
         rel_l2=judged.rel_l2 if judged else {},
         identity=proof.identity if proof else None,
         identity_reason=proof.identity_reason if proof else "",

@@ -65,7 +65,7 @@ def profile_section(found: ReportDocument, initial: KernelReport, best: KernelRe
     legend = element("p", names if drawn else "No profile was recorded of them.", class_="dim")
     told = plots.describe_bandwidth(kernels)
     bandwidth = element("p", told) if told else None
-    content: list[Child] = [legend, _bottleneck_line(initial, best), *drawn, bandwidth]
+    content: list[Child] = [legend, _bottleneck_line(initial, best), _wasted_line(best), *drawn, bandwidth]
     rows = [
         (
             name_counter(name),
@@ -86,6 +86,10 @@ def _bottleneck_line(initial: KernelReport, best: KernelReport) -> Html:
     return element(
         "p", f"Bound by: {initial.bottleneck or 'unknown'} before, {best.bottleneck or 'unknown'} after."
     )
+
+
+def _wasted_line(best: KernelReport) -> Html | None:
+    return element("p", f"In vain in the best kernel: {'; '.join(best.wasted)}.") if best.wasted else None
 
 
 def _plotted_kernel(found: ReportDocument, named: tuple[str, KernelReport]) -> plots.PlottedKernel:

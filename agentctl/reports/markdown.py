@@ -144,6 +144,14 @@ def _profile_section(found: ReportDocument) -> Iterator[str]:
     yield "## Before and after"
     bound = [inline_code(one.bottleneck or "unknown") for one in (initial, best)]
     yield f"Bound by {bound[0]} before, {bound[1]} after."
+    if best.wasted:
+        yield "\n".join(
+            [
+                "What the best kernel still does in vain:",
+                "",
+                *(f"- {inline_code(line)}" for line in best.wasted),
+            ]
+        )
     rows = [
         (inline_code(name), *(_busy_cell(one, name) for one in (initial, best)))
         for name in {**initial.busy_ms, **best.busy_ms}

@@ -29,6 +29,7 @@ from agentctl.verbs.why import format_story
 from agentctl.views import as_json
 from agentctl.views.candidate import CandidateView, load_candidate
 from agentctl.views.exchange import Exchange, load_exchanges
+from agentctl.views.profile_findings import busy_lines, profile_notes, wasted_messages
 from agentctl.views.session import SessionView, load_planning, load_session
 from daemon import exits
 from daemon.errors import DaemonError
@@ -172,7 +173,15 @@ def _profile_lines(found: CandidateView) -> Iterator[str]:
     width = max(map(len, names.values()))
     for name, value in found.counters.items():
         yield f"  {names[name]:{width}}  {format_counter(name, value):>14}"
+    yield from _finding_lines(found.profile)
     yield from _score_lines(found.profile)
+
+
+def _finding_lines(profile: object) -> Iterator[str]:
+    """Yield what a profile says beside counters."""
+    yield from (f"  in vain: {line}" for line in wasted_messages(profile))
+    yield from (f"  {line}" for line in busy_lines(profile))
+    yield from (f"  note: {line}" for line in profile_notes(profile))
 
 
 def _score_lines(profile: object) -> Iterator[str]:

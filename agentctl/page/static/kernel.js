@@ -70,11 +70,13 @@ function profile(own, parent) {
   const held = own.candidate.profile;
   if (!held) return h("p", { class: "soft" }, "No profile was recorded.");
   const lines = (held.top_lines ?? []).map((part) => [part.line ? `line ${part.line}` : "any kernel", words(part.op), ms(part.ms)]);
+  const wasted = [...(held.inefficiencies ?? []).map((one) => one.message), ...(held.table_notes ?? [])];
   const memory = Object.entries(held.memory ?? {}).map(([name, use]) => [name.toUpperCase(), `${use.peak} of ${use.capacity} ${use.unit}`, percent((100 * use.peak) / use.capacity)]);
   const former = parent ? (name) => [parent.candidate.counters[name] === undefined ? "" : counter(name, parent.candidate.counters[name])] : () => [];
   const counters = Object.entries(own.candidate.counters).map(([name, value]) => [h("code", {}, name), counter(name, value), ...former(name)]);
   return h("div", {},
     figures(own.figures, own.timeline?.predicted), own.bandwidth ? h("p", {}, own.bandwidth) : null,
+    wasted.length ? h("p", {}, `In vain: ${wasted.join("; ")}.`) : null,
     lines.length ? table("Costliest on the critical path", ["where", "what", "time"], lines) : null,
     memory.length ? table("Memory in use at the worst moment", ["memory", "in use", "share"], memory) : null,
     h("details", {}, h("summary", {}, `All ${count(counters.length, "counter")}`),

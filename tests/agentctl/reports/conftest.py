@@ -55,6 +55,7 @@ def hostile(made) -> ReportDocument:
         busy_ms={HOSTILE: 0.5, "dma": 0.7},
         counters={HOSTILE: 3.0},
         lines=(LineCost(1, 0.5, HOSTILE),),
+        wasted=(HOSTILE,),
     )
     line = tuple(
         replace(

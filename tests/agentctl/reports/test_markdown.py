@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,12 @@ def test_a_report_says_what_was_found(made):
         assert command in text
     for heading in ("What was optimised", "The best kernel", "The path of improvements", "What was tried"):
         assert f"\n## {heading}\n" in text
+
+
+def test_what_the_best_kernel_does_in_vain_is_listed(made):
+    best = replace(made.best, wasted=("reads x 4 times",))
+    assert "\n- `reads x 4 times`\n" in render_markdown(replace(made, best=best))
+    assert "in vain" not in render_markdown(replace(made, best=replace(made.best, wasted=())))
 
 
 def test_a_latency_below_the_model_bound_is_explained(made, below_bound):

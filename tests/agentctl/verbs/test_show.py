@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentctl.verbs.show import _score_lines
+from agentctl.verbs.show import _finding_lines, _score_lines
 
 TOLD: dict[str, Any] = {
     "ratio": 1.25,
@@ -31,3 +31,31 @@ def test_a_score_is_told_with_its_percentiles():
 )
 def test_what_is_no_score_is_not_told(profile):
     assert list(_score_lines(profile)) == []
+
+
+def test_a_profile_says_what_is_in_vain_and_what_could_not_be_read():
+    profile = {
+        "inefficiencies": [{"code": "redundant_dma", "percent": 75.0, "message": "reads x 4 times"}],
+        "busy_lines": [{"line": 12, "engine": "tensor", "ms": 0.25, "op": "MATMUL"}],
+        "table_notes": ["the full profile was not read: damaged"],
+        "missing_fields": {"fields": ["Flow", "TensorInfo.size"], "schema_version": "13.0.0"},
+    }
+    assert list(_finding_lines(profile)) == [
+        "  in vain: reads x 4 times",
+        "  line 12 keeps tensor busy for 0.25 ms, mostly MATMUL",
+        "  note: the full profile was not read: damaged",
+        "  note: the tables (schema 13.0.0) lack Flow, TensorInfo.size",
+    ]
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        None,
+        [],
+        {"inefficiencies": {"message": "no list"}, "table_notes": 4, "busy_lines": [{"line": "12"}]},
+        {"inefficiencies": [{"message": 3}, "text"], "missing_fields": ["Flow"], "table_notes": [None]},
+    ],
+)
+def test_a_profile_of_another_form_says_nothing(profile):
+    assert list(_finding_lines(profile)) == []
