@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from state.errors import BlobMissing, BlobPruned, LogDamaged
 from state.events import (
@@ -34,10 +34,13 @@ from state.events import (
     ToolCallStarted,
 )
 from state.model import digest_of
-from state.records import RowParser
+from state.records import RowParser, require_rising
 
 RAW_BELOW_BYTES = 256
 """Smaller blobs gain nothing from compression."""
+
+_PAGE = 200
+_PAGE_BYTES = 16 << 20
 
 _LEVEL = 1  # the writer compresses between commits, so speed matters most
 
@@ -89,6 +92,32 @@ def unpack_blob(blob: StoredBlob) -> bytes:
 def _decompress(blob: StoredBlob) -> bytes:
     """Return what was compressed, or one byte more than the row says there is."""
     return zlib.decompressobj().decompress(blob.data, min(blob.size, MAX_BLOB_BYTES) + 1)
+
+
+def read_blob_columns(connection: sqlite3.Connection) -> Iterator[list[Any]]:
+    """Yield the columns of every blob, unchecked; a page of them has some MiB, and no query stays open.
+
+    Raises:
+        LogDamaged: they are out of order.
+    """
+    after = 0
+    query = "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?"
+    while page := _take_page(connection.execute(query, (after, _PAGE))):
+        for rowid, *columns in page:
+            after = require_rising(after, rowid)
+            yield columns
+
+
+def _take_page(found: sqlite3.Cursor) -> list[Any]:
+    page: list[Any] = []
+    size = 0
+    for row in found:
+        page.append(row)
+        size += len(row[-1]) if isinstance(row[-1], bytes) else 0
+        if size > _PAGE_BYTES:
+            break
+    found.close()
+    return page
 
 
 TOMBSTONE_REASONS = {

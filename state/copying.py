@@ -17,12 +17,11 @@ from state.blobs import StoredBlob, parse_blob
 from state.chain import GENESIS
 from state.errors import BlobMissing
 from state.events import RunForked
-from state.records import EventRow, require_rising
+from state.records import EventRow
 from state.upcast import decode_event
 
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _INSERT = f"INSERT INTO event VALUES ({', '.join('?' * len(EventRow._fields))})"  # noqa: S608 - marks only
-_PAGE = 200
 
 
 class RowCopier:
@@ -94,9 +93,5 @@ def reachable_blobs(connection: sqlite3.Connection, named: Iterable[str]) -> set
 
 
 def iterate_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
-    """Yield all rows of the table `blob`, page by page."""
-    after = 0
-    query = "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?"
-    while page := connection.execute(query, (after, _PAGE)).fetchall():
-        after = require_rising(after, page[-1][0])
-        yield from (parse_blob(columns) for _, *columns in page)
+    """Yield all rows of the table `blob`."""
+    return map(parse_blob, blobs.read_blob_columns(connection))

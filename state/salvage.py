@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 
-from state import queries
+from state import queries, schema
 from state.blobs import StoredBlob, parse_blob
 from state.errors import READ_ERRORS, LogDamaged
 from state.queries import PAGE
@@ -19,17 +19,33 @@ _ROWS = f"SELECT {COLUMNS} FROM event WHERE seq > ? AND seq <= ? ORDER BY seq"  
 _INDEX = "SELECT {} FROM event INDEXED BY sqlite_autoindex_event_1"
 _BLOB_PAGE = 50
 
+_LEAST_EVENT_BYTES = 100
+_LEAST_BLOB_BYTES = 32
+"""No row is shorter: of an event, the three hashes alone have 96 bytes, and a blob's digest 32."""
+
 UNREADABLE = (*READ_ERRORS, LogDamaged)
 """Errors from a damaged page: SQLite finds no row in it, or one with columns of other types."""
 
 
 def last_seq(connection: sqlite3.Connection, anchored: int) -> int:
-    """Return the number of the last event, from whatever is still readable; at least `anchored`."""
+    """Return the number of the last event, from whatever is still readable; at least `anchored`.
+
+    A damaged number that is higher than this file could reach does not count.
+    """
+    most = anchored
+    with suppress(*READ_ERRORS):  # events that were taken out have numbers and no room
+        most = max(most, connection.execute("SELECT max(upto) FROM gap").fetchone()[0] or 0)
+    most = min(most + _count_room(connection, _LEAST_EVENT_BYTES), queries.MAX_SEQ)
     found = anchored
     for query in ("SELECT max(seq) FROM event", _INDEX.format("max(seq)")):
         with suppress(*READ_ERRORS):
-            found = max(found, connection.execute(query).fetchone()[0] or 0)
+            found = max(found, connection.execute(f"{query} WHERE seq <= ?", (most,)).fetchone()[0] or 0)
     return found
+
+
+def _count_room(connection: sqlite3.Connection, size: int) -> int:
+    """Return how many rows of `size` bytes the file has room for."""
+    return schema.read_pragma(connection, "page_count") * schema.read_pragma(connection, "page_size") // size
 
 
 def salvage_rows(connection: sqlite3.Connection, upto: int) -> Iterator[EventRow | int]:
@@ -77,9 +93,13 @@ def event_places(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
 
 def salvage_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
     """Yield the readable blobs, sound or not."""
-    last = 0
+    last, most = 0, _count_room(connection, _LEAST_BLOB_BYTES)
     with suppress(*READ_ERRORS):
-        last = connection.execute("SELECT coalesce(max(rowid), 0) FROM blob").fetchone()[0]
+        newest = "SELECT coalesce(max(rowid), 0) FROM blob WHERE rowid <= ?"
+        last = connection.execute(newest, (most,)).fetchone()[0]
+    with suppress(*UNREADABLE):  # only their numbers are damaged, and nothing names blobs by number
+        beyond = connection.execute("SELECT * FROM blob WHERE rowid > ? LIMIT ?", (most, _BLOB_PAGE))
+        yield from (parse_blob(columns) for columns in beyond.fetchall())
     query = "SELECT * FROM blob WHERE rowid > ? AND rowid <= ? ORDER BY rowid"
     for after in range(0, last, _BLOB_PAGE):
         try:

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from state import schema
-from state.blobs import parse_blob, unpack_blob
+from state.blobs import parse_blob, read_blob_columns, unpack_blob
 from state.errors import BlobPruned, LogDamaged
 from state.projections import TABLES, create_tables, is_current
-from state.records import EventRow, require_rising
-
-_PAGE = 200
+from state.records import EventRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +85,13 @@ def compare_schema(connection: sqlite3.Connection) -> Iterator[LogFinding]:
 
 def check_blobs(connection: sqlite3.Connection) -> Iterator[LogFinding]:
     """Check every blob's bytes against its digest."""
-    after = 0
-    query = "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?"
-    while page := connection.execute(query, (after, _PAGE)).fetchall():
-        for rowid, *columns in page:
-            after = require_rising(after, rowid)
-            try:
-                unpack_blob(parse_blob(columns))
-            except BlobPruned:
-                continue
-            except LogDamaged as error:
-                yield LogFinding("blob", error.what)
+    for columns in read_blob_columns(connection):
+        try:
+            unpack_blob(parse_blob(columns))
+        except BlobPruned:
+            continue
+        except LogDamaged as error:
+            yield LogFinding("blob", error.what)
 
 
 def compare_read_models(connection: sqlite3.Connection, rebuilt: sqlite3.Connection) -> Iterator[LogFinding]:

@@ -146,6 +146,19 @@ def test_what_follows_from_the_rows_is_made_anew(home: Path, runs, damage: Damag
     goes_on(home)
 
 
+def test_a_damaged_number_is_not_counted_up_to(home: Path, runs, damage: Damage) -> None:
+    blob = "SELECT max(rowid) FROM blob"
+    damage(
+        f"UPDATE event SET seq = {1 << 40} WHERE seq = {runs[-1].seq}",
+        f"UPDATE blob SET rowid = {(1 << 63) - 1} WHERE rowid = ({blob})",
+    )
+    result = repair_log(home)  # took years once
+    assert [one.events for one in result.lost] == [1]
+    assert result.blobs == ()
+    assert hashes(home).keys() >= {item.seq for item in runs[:-1]}
+    goes_on(home)
+
+
 def test_a_damaged_anchor_is_written_anew(home: Path, runs) -> None:
     (home / "HEAD").write_text("garbage")
     assert repair_log(home).lost == ()
