@@ -67,6 +67,13 @@ class NkiTensor(Tensor):
         """Repeat a dimension of size 1 `size` times without moving data."""
         return self._broadcast(dim, size)
 
+    def broadcast_to(self, shape: Sequence[int]) -> Self:
+        """Repeat dimensions of size 1 to the wanted shape without moving data.
+
+        The documents have it in `nki.tensor`, not in NkiTensor; published kernels call it.
+        """
+        return self._broadcast_to(shape)
+
     def expand_dim(self, dim: int) -> Self:
         """Insert a dimension of size 1 before `dim`."""
         return self._expand_dim(dim)

@@ -86,7 +86,7 @@ def test_views_are_numpys_views() -> None:
         (tile.slice(2, 1, 9, 2), base[:, :, 1:9:2]),
         (tile.expand_dim(1), base[:, None]),
         (tile[:, 0:1].broadcast(1, 5), np.broadcast_to(base[:, 0:1], (4, 5, 10))),
-        (tile[:, 0:1]._broadcast_to((4, 3, 10)), np.broadcast_to(base[:, 0:1], (4, 3, 10))),
+        (tile[:, 0:1].broadcast_to((4, 3, 10)), np.broadcast_to(base[:, 0:1], (4, 3, 10))),
         (tile.expand_dim(1).squeeze_dim(1), base),
         (tile[..., 4], base[..., 4]),
         (tile.select(-2, 3), base[:, 3]),
