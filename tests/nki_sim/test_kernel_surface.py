@@ -53,8 +53,8 @@ class Surface(NamedTuple):
 SURFACES: dict[type, Surface] = {
     NkiTensor: Surface(
         "ap broadcast broadcast_to expand_dim flatten_dims get_pattern indirect is_contiguous is_indirect "
-        "permute rearrange reshape reshape_dim select slice squeeze_dim vector_select view buffer dtype name ndim "
-        "offset reinterpret_cast shape size strides data",
+        "permute rearrange reshape reshape_dim select slice squeeze_dim vector_select view buffer dtype name "
+        "ndim offset reinterpret_cast shape size strides data",
         "generated page nki.language.NkiTensor, SDK 2.32; data: SDK 2.33; broadcast_to: page nki.tensor",
     ),
     tiles.Tile: Surface(
