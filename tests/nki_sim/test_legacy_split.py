@@ -73,6 +73,30 @@ def test_dimensions_are_joined_and_the_shortest_are_split(places: str, parts: in
     assert ops.count("tensor_scalar") + ops.count("activation") == parts
 
 
+@pytest.mark.parametrize(
+    ("sizes", "axes", "shape"),
+    [
+        ((2, 1, 2, 3, 2), (2, 4), (2, 1, 3)),
+        ((2, 1, 2, 3, 1), (2, 4), (2, 1, 3)),
+        ((1, 1, 2, 3, 2), (0, 1), (2, 3, 2)),
+        ((3, 2, 3, 2, 3, 2), (3, 4, 5), (3, 2, 3)),
+        ((3, 2, 1, 2, 1, 2), (2, 4), (3, 2, 2, 2)),
+        ((1, 1, 1, 1, 1), (0, 4), (1, 1, 1)),
+    ],
+)
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_a_reduction_needs_no_dimension_for_one_element(
+    sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...], *, keepdims: bool
+) -> None:
+    goal = tuple(1 if at in axes else size for at, size in enumerate(sizes)) if keepdims else shape
+    on = [axis + 1 for axis in axes]
+    body = f"r = nisa.tensor_reduce(np.max, t, axis={on}, keepdims={keepdims})"
+    program, x = traced(body, sizes, goal)
+    assert all(len(item.dims) <= 5 for item in program.operands)
+    wanted = x.reshape(4, *sizes).max(axis=tuple(on)).reshape(4, -1)
+    assert np.array_equal(numerics.run(program, [x])[0], wanted)
+
+
 def test_what_is_not_computed_place_by_place_is_refused() -> None:
     sizes = (3, 2, 3, 2, 3, 2)
     body = (

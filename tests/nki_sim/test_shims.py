@@ -95,3 +95,10 @@ def test_both_namespaces_work_in_one_process_and_under_pytest(tmp_path: Path) ->
     options = ["-q", "-p", "no:asyncio", "-p", "no:cacheprovider", str(test)]
     code = f"import sys, pytest; sys.exit(pytest.main({options!r}))"
     assert "1 passed" in run_python(code, SHIMS, folder=tmp_path)
+
+
+def test_scripts_find_the_level_that_the_legacy_package_adds_to_logging() -> None:
+    code = (
+        "import neuronxcc.nki, logging; logging.disable(logging.OFF); print(logging.OFF > logging.CRITICAL)"
+    )
+    assert run_python(code, SHIMS) == "True"

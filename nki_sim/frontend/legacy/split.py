@@ -1,7 +1,8 @@
 """Splits accesses with more dimensions than engines walk into parts, as the legacy compiler does.
 
 Only instructions that compute each position of their result from the same position of their operands are
-split, along the dimensions that give the fewest parts. Dimensions that one walk covers count as one.
+split, along the dimensions that give the fewest parts. Dimensions that one walk covers count as one, in
+reductions too.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ def split_to_rank(operator: Operator, given: dict[str, Any], most: int) -> Itera
     Yields the arguments unchanged if they fit or the instruction cannot be split.
     """
     tiles = {role: view for role, view in given.items() if isinstance(view, Tensor)}
-    if all(len(view._dims) <= most for view in tiles.values()) or operator.name not in _BY_PLACE:
+    if all(len(view._dims) <= most for view in tiles.values()):
+        yield given
+        return
+    if operator.name == "tensor_reduce":
+        yield _flatten_reduction(given)
+        return
+    if operator.name not in _BY_PLACE:
         yield given
         return
     shape = tiles["dst"].shape
@@ -48,6 +55,29 @@ def split_to_rank(operator: Operator, given: dict[str, Any], most: int) -> Itera
     }
     for parts in _split_views(list(whole.values()), most):
         yield {**given, **narrow, **dict(zip(whole, parts, strict=True))}
+
+
+def _flatten_reduction(given: dict[str, Any]) -> dict[str, Any]:
+    """Return a reduction whose tiles have no axes of one element, and neighbours of one walk as one axis."""
+    dst, data = given["dst"], given["data"]
+    axes = given["axis"] if isinstance(given["axis"], tuple) else (given["axis"],)
+    wide = [number for number in range(1, data.ndim) if data.shape[number] > 1]
+    into = [dim for dim in dst._dims[1:] if dim[1] > 1]
+    kept = [data._dims[number] for number in wide if number not in axes]
+    plain = data._lookup is None and dst._lookup is None
+    if not plain or [size for _, size in kept] != [size for _, size in into]:
+        return given
+    rows = _join_axes([_Axis(size, (step, to)) for (step, size), (to, _) in zip(kept, into, strict=True)])
+    ends = _join_axes([_Axis(data.shape[axis], (data._dims[axis][0],)) for axis in axes if axis in wide])
+    rows, ends = rows or [_Axis(1, (1, 1))], ends or [_Axis(1, (1,))]
+    read = (data._dims[0], *((axis.steps[0], axis.size) for axis in (*rows, *ends)))
+    written = (dst._dims[0], *((axis.steps[1], axis.size) for axis in rows))
+    return {
+        **given,
+        "data": data._with_pattern(data._offset, read),
+        "dst": dst._with_pattern(dst._offset, written),
+        "axis": tuple(range(1 + len(rows), 1 + len(rows) + len(ends))),
+    }
 
 
 def _split_views(views: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
