@@ -13,7 +13,7 @@ from agent_core.proposers import is_llm_proposer
 from agent_core.providers import registry
 from agent_core.providers.completion import CompletionRequest, PromptPart, Provider
 from agent_core.providers.failures import CallError
-from agent_core.providers.keys import KeyFault, find_key
+from agent_core.providers.keys import KeyFault, describe_key_sources, find_key
 from agent_core.providers.registry import UnknownEndpoint
 from daemon.config import Config
 from daemon.errors import DaemonError
@@ -157,7 +157,8 @@ def create_asker(model: str | None, config: Config, env: Mapping[str, str]) -> M
         if missing := registry.find_missing(endpoint, chosen, env):
             raise DaemonError(f"{model}: {'; '.join(missing)}", code="bad_model")
         if key is None and registry.find_service(endpoint, chosen).needs_key:
-            raise DaemonError(f"{model}: the endpoint {endpoint} needs a key", code="no_key")
+            hint = f"give it by {describe_key_sources(endpoint)}"
+            raise DaemonError(f"{model}: no key for {endpoint}", code="no_key", hint=hint)
         provider = registry.create_provider(endpoint, chosen)
     except (UnknownEndpoint, KeyFault) as error:
         raise DaemonError(f"{model}: {error}", code="bad_model") from error

@@ -52,5 +52,5 @@ def parse_distribution(text: str) -> Distribution:
         raise ValueError(f"there is no distribution {text!r}; there are {names}")
     low, end = int(found[1]), int(found[2])
     if not -_LIMIT <= low < end <= _LIMIT:
-        raise ValueError(f"{text!r} has no numbers: FIRST is below END, both have 32 bits")
+        raise ValueError(f"{text!r} allows no number: FIRST must be below END, and both within 32 bits")
     return Distribution("integers", float(low), float(end - 1))

@@ -38,7 +38,7 @@ def evaluate_expression(expression: str | int, dims: Mapping[str, int]) -> int:
 
 def _parse_expression(text: str) -> ast.Expression:
     if len(text) > MAX_CHARS:
-        raise ExpressionError(f"an expression of {len(text)} characters (at most {MAX_CHARS})")
+        raise ExpressionError(f"{text[:20]!r}... has {len(text)} characters; at most {MAX_CHARS} are allowed")
     try:
         return ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:

@@ -129,7 +129,8 @@ def _read_inputs(path: Path, found: Any) -> dict[str, tuple[tuple[int, ...], str
             raise ScaffoldError(f"{path}: INPUT_SPECS of {name!r} is no (shape, type); types: {types}")
         inputs[name] = (tuple(shape or (1,)), str(dtype))
     if not inputs:
-        raise ScaffoldError(f"{path}: INPUT_SPECS names no input")
+        example = 'INPUT_SPECS = {"x": ((1024, 512), "float32")}'
+        raise ScaffoldError(f"{path}: INPUT_SPECS names no input; write, for example, {example}")
     return inputs
 
 

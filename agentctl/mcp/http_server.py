@@ -64,7 +64,11 @@ def serve_http(session: Session, port: int | None, *, starts_agentd: bool) -> No
         bound = open_listening_socket(HOST, port, PORT)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DaemonError(f"cannot listen on {HOST}:{port or 0}: {reason}", code="no_address") from error
+        raise DaemonError(
+            f"cannot listen on {HOST}:{port or 0}: {reason}",
+            code="no_address",
+            hint="--port 0 takes any free port",
+        ) from error
     url = server_url(bound)
     text = (
         f"The server of {session.home} is at {url}\n"

@@ -130,7 +130,8 @@ async def _time_kernels(
         facts = await evaluator.device_facts()
         if facts.is_predicted:
             text = f"{host.address} has no device: its times are predictions of the model itself"
-            raise DaemonError(text, code="not_calibrated")
+            hint = "name a host with a device and its SDK; `agentctl host check` says what a host has"
+            raise DaemonError(text, code="not_calibrated", hint=hint)
         for number, kernel in enumerate(kernels):
             bar(number, len(kernels))
             try:

@@ -254,8 +254,9 @@ def trust(session: Session, name: str, expected: str | None) -> int:
     if expected is None:
         _confirm_key(one.address, shown)
     elif expected not in {shown.fingerprint, shown.fingerprint.split()[-1]}:
-        text = f"{one.address} shows {shown.fingerprint}, not {expected}; nothing was written down"
-        raise DaemonError(text, code="host_key_other")
+        text = f"{one.address} shows {shown.fingerprint}, not {expected}; it is not trusted"
+        hint = "compare both with the key on the host's console"
+        raise DaemonError(text, code="host_key_other", hint=hint)
     keys.trust_key(session.home, shown)
     _emit_key(session, shown, f"{one.address}: {shown.fingerprint} is trusted from now on")
     return exits.OK

@@ -60,7 +60,7 @@ def build(
     folder = into / name
     _require_place(folder, name, update=update)
     if model is not None and no_model:
-        raise click.UsageError("--model and --no-model exclude each other")
+        raise click.UsageError("give --model or --no-model, not both")
     config = config_from_flags(session, {})
     with session.progress_bar("reading") as bar:
         built = asyncio.run(

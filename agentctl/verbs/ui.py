@@ -50,7 +50,11 @@ def ui(session: Session, host: str, port: int | None, names: tuple[str, ...], *,
         bound = open_listening_socket(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DaemonError(f"cannot listen on {host}:{port or 0}: {reason}", code="no_address") from error
+        raise DaemonError(
+            f"cannot listen on {host}:{port or 0}: {reason}",
+            code="no_address",
+            hint="--port 0 takes any free port",
+        ) from error
     gate = policy_for_socket(bound, names)
     url = page_address(gate, bound)
     if not _is_loopback(host):

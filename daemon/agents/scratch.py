@@ -125,14 +125,19 @@ def agent_command(
     }
     program = find_program(config.command)
     if program is None:
-        message = f"run.agent.command: there is no program {config.command[0]!r}"
+        message = (
+            f"run.agent.command: there is no program {config.command[0]!r}: install it, or give its path"
+        )
         raise RoleError(ErrorInfo(code="no_agent", message=message))
     command = [program, *(_fill_in(word, values) for word in config.command[1:])]
     dies = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     if jail_strength() is JailStrength.BUBBLEWRAP:
         return [*dies, *_jail(home, config, scratch, program=program), *command]
     if not allow_weak:
-        message = "a coding agent needs bubblewrap, which does not work here, or daemon.allow_weak_jail"
+        message = (
+            "a coding agent runs only in bubblewrap, which does not work here: `agentctl doctor` says why; "
+            "or set daemon.allow_weak_jail"
+        )
         raise RoleError(ErrorInfo(code="weak_jail", message=message))
     return [*dies, *command]
 

@@ -64,4 +64,5 @@ def read_graph(data: bytes, source: str) -> ExportedGraph:
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"])) or "the file"
-        raise ScaffoldError(f"{source}: no exported graph: {where}: {validation_reason(fault)}") from None
+        reason = f"no exported graph: {where}: {validation_reason(fault)}"
+        raise ScaffoldError(f"{source}: {reason}; export it anew with export_program.py") from None

@@ -208,7 +208,7 @@ def _index(out: Operand, x: Operand, indices: Sequence[Any]) -> str:
 
 def _pad(out: Operand, x: Operand, pad: Sequence[int], mode: Any = "constant", value: Any = None) -> str:
     if isinstance(mode, str) and mode != "constant":
-        raise UnwritableError(f"it pads by {mode!r}; only constants are written")
+        raise UnwritableError(f"it pads by {mode!r}; only padding by a constant can be translated")
     value = value if isinstance(mode, str) else mode
     sides = [(0, 0)] * (len(x.shape) - len(pad) // 2) + list(zip(pad[-2::-2], pad[::-2], strict=True))
     return f"np.pad({x}, {_tuple(sides)}, constant_values={0.0 if value is None else value})"
@@ -275,7 +275,8 @@ def _batch_norm(out: Operand, x: Operand, weight: Any, bias: Any, mean: Any, var
     training, eps = (rest[0], rest[2]) if isinstance(rest[0], bool) else (False, rest[1])
     if training or mean is None or var is None:
         raise UnwritableError(
-            "it normalises by the statistics of the batch; only those that are kept are written"
+            "it normalises by the statistics of the batch; "
+            "only kept ones (track_running_stats, evaluation mode) can be translated"
         )
     centred = f"({x} - {_by_channel(mean, x)}) / np.sqrt({_by_channel(var, x)} + {eps})"
     return _scaled(centred, _by_channel(weight, x), _by_channel(bias, x))
@@ -302,7 +303,7 @@ def _convolution(
     count = len(weight.shape) - 2
     if isinstance(padding, str) or count not in {1, 2} or len(x.shape) != count + 2:
         raise UnwritableError(
-            "only convolutions of a batch in one or two dimensions, padded by numbers, are written"
+            "only convolutions of a batch in one or two dimensions, padded by numbers, can be translated"
         )
     numbers = [_pair(item, count) for item in (stride, padding, dilation)]
     shown = ", ".join(str(item[0]) if count == 1 else _tuple(item) for item in numbers)
@@ -318,7 +319,7 @@ def _core_convolution(
     transposed: bool, _: Any, groups: int,
 ) -> str:  # fmt: skip
     if transposed:
-        raise UnwritableError("transposed convolutions are not written")
+        raise UnwritableError("transposed convolutions cannot be translated; write this one as a convolution")
     return _convolution(out, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -347,13 +348,16 @@ def _avg_pool(
 
 def _refuse_ceil(is_other: bool, x: Operand) -> None:
     if is_other or len(x.shape) != 4:
-        raise UnwritableError("only plain pooling of (batch, channels, rows, columns) is written")
+        raise UnwritableError(
+            "only pooling of (batch, channels, rows, columns) can be translated, without ceil_mode, "
+            "divisor_override or padding left out of averages"
+        )
 
 
 def _adaptive_avg_pool(out: Operand, x: Operand, size: Any) -> str:
     rows, columns = _pair(size)
     if x.shape[-2] % rows or x.shape[-1] % columns:
-        raise UnwritableError("only adaptive pooling to divisors of the size is written")
+        raise UnwritableError("only adaptive pooling to divisors of the size can be translated")
     window = [x.shape[-2] // rows, x.shape[-1] // columns]
     return _avg_pool(out, x, window, window)
 
@@ -373,7 +377,7 @@ def _vector_norm(
     if order == 1:
         return f"np.sum(np.abs({x}), {axes})"
     if order != 2:
-        raise UnwritableError(f"norms of the order {order} are not written")
+        raise UnwritableError(f"norms of order 1 and 2 can be written in NumPy, not of order {order}")
     return f"np.sqrt(np.sum({x} * {x}, {axes}))"
 
 
@@ -490,7 +494,7 @@ def write_operator(target: str, out: Operand, args: Sequence[Any], kwargs: Mappi
     base = name.partition(".")[0]
     writer = OPERATORS.get(name) or OPERATORS.get(base)
     if writer is None or (target != base and not target.startswith("aten.")):
-        raise UnwritableError("it has no NumPy text")
+        raise UnwritableError("it has no NumPy text; write the module with another operator")
     try:
         return writer(out, *args, **kwargs)
     except (TypeError, KeyError, IndexError, ValueError) as error:

@@ -72,7 +72,7 @@ def test_a_host_is_trusted_only_by_its_fingerprint(ctl, user, home):
     fingerprint = shown(ctl, user)
     assert fingerprint.startswith("SHA256:")
     other = ctl("host", "trust", user, "--yes", "SHA256:another")
-    assert (other.status, "not SHA256:another; nothing was written down" in other.err) == (
+    assert (other.status, "not SHA256:another; it is not trusted" in other.err) == (
         exits.FAILURE,
         True,
     )

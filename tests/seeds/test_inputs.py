@@ -98,7 +98,7 @@ def test_drawing_in_parts_gives_the_same_numbers(name):
     [
         ("uniform", "there is no distribution 'uniform'; there are normal, abs_normal, positive,"),
         ("integers:5", "integers:FIRST:END"),
-        ("integers:5:5", "FIRST is below END"),
+        ("integers:5:5", "FIRST must be below END"),
     ],
 )
 def test_another_distribution_is_one_clear_fault(name, said):
