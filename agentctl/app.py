@@ -105,7 +105,8 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=HOME,
             expose_value=False,
             callback=_store_option,
-            help="The folder of the log; default: $STATE_DIRECTORY, else your own.",
+            help="The home, which holds the log; default: $STATE_DIRECTORY, else nki-kernel-agent in "
+            "$XDG_STATE_HOME or ~/.local/state.",
         ),
     ):
         function = option(function)

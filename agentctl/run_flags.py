@@ -57,7 +57,7 @@ _SEARCH_OPTIONS = (
     click.option(
         "--allow-unknown-prices",
         is_flag=True,
-        help="Start even if a model has no known price, so that cap_usd cannot be kept.",
+        help="Start even if a model's price is unknown; cap_usd cannot be kept then.",
     ),
     click.option("--seed", type=int, help="Seed of every random draw."),
     click.option("--strategy", help="beam, or one to compare it with (docs/search.md)."),

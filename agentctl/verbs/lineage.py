@@ -152,7 +152,7 @@ def _format_status(state: RunState) -> str:
 @click.option("--to", metavar="SEQ", callback=read_event_number, help="Stop after this event of the run.")
 @common_options
 def replay(session: Session, place: str, to: int | None) -> None:
-    """Fold a run anew from its first event and show how it stood then; `show RUN@SEQ --state` has it all.
+    """Rebuild a run from its first event, check every hash, and show how the run stood at the end.
 
     It uses no snapshots and no lists. Each row must continue the one before it by hash. If a row recorded the
     hash of the state after it, the state must have that hash. The first row that fails is named, and the

@@ -162,7 +162,7 @@ def import_run(session: Session, file: Path) -> None:
 @click.argument("archives", type=PATH_TYPE, nargs=-1)
 @common_options
 def compact(session: Session, archives: tuple[Path, ...]) -> None:
-    """Make the log's file anew, without the runs in ARCHIVES and without blobs that nothing names.
+    """Write the log's file anew, without the runs in ARCHIVES and without blobs that nothing names.
 
     If another process owns the log, that process does it, and its runs go on meanwhile.
     """

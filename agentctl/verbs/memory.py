@@ -31,7 +31,7 @@ TITLE_WIDTH = 60
 @click.group(epilog=exits.epilog())
 @common_options
 def memory(session: Session) -> None:
-    """List, show, export, import or forget the experiences that runs of this home are told."""
+    """List, show, export, import or forget the experiences that later runs show to models."""
 
 
 @memory.command("list", epilog=exits.epilog())
@@ -115,7 +115,7 @@ def import_experiences(session: Session, file: Path, target: str, name: str | No
 @click.option("--all", "everything", is_flag=True, help="All experiences.")
 @common_options
 def forget(session: Session, experiences: Sequence[str], origin: str | None, everything: bool) -> None:
-    """Tell no later run these EXPERIENCES. What runs were told before stays in their logs."""
+    """Forget these EXPERIENCES: no later run shows them. Earlier runs keep them in their logs."""
     if not (experiences or origin or everything):
         raise click.UsageError("name experiences, or say --from or --all")
     known = _read_experiences(session)

@@ -36,8 +36,8 @@ _LASTS = {
 
 
 @click.command(epilog=exits.epilog())
-@click.option("--show", "shown", metavar="ROLE|FILE", help="What a role is told, or one file, as text.")
-@target_option("Whose guide a role is shown", default=RunConfig().target)
+@click.option("--show", "shown", metavar="ROLE|FILE", help="What a role sees, or one file, as text.")
+@target_option("The target whose prompts a role sees", default=RunConfig().target)
 @click.option(
     "--run",
     "run",
@@ -62,7 +62,7 @@ def prompts(
     A file of the same path in <home>/prompts/ replaces one of the program's own. Edits are picked up by
     whoever owns the home, and count from each run's next round on.
 
-    With --run, list the lengths of a run's prompts, or --show one; the run may also still be queued.
+    With --run, list how long a run's prompts are; with --show too, show one. The run may still be queued.
     """
     if run is not None:
         if version is not None or copied is not None:

@@ -100,8 +100,8 @@ def resume(
 ) -> int:
     """Continue a run that was interrupted or paused.
 
-    RUN@SEQ goes back to an event of it: the run is paused, and a fork carries on from there in its place.
-    Nothing is deleted. With --set, the fork does so with other settings.
+    RUN@SEQ goes back to an event of the run: the run is paused, and a fork carries on from there in its
+    place. Nothing is deleted. With --set, the fork does so with other settings.
     """
     check_output_now(session, output)
     if (run is None) == (not last):

@@ -111,7 +111,7 @@ def _parse_pattern(_: click.Context, __: click.Parameter, value: str | None) -> 
     "-n",
     "--lines",
     type=click.IntRange(min=0),
-    help="How many: the last events, or with --after or --since the first ones.  "
+    help="At most so many: the last events, or with --after or --since the first ones.  "
     f"[default: {DEFAULT_LINES}; then all]",
 )
 @click.option(
@@ -122,14 +122,14 @@ def _parse_pattern(_: click.Context, __: click.Parameter, value: str | None) -> 
     "--after",
     callback=_parse_after,
     metavar="RUN@SEQ|SEQ",
-    help="From after this event on, with no gap or repeat: as a line names it, or the `seq` of --json.",
+    help="Start with the event after this one: RUN@SEQ as in a line, or the `seq` of --json.",
 )
 @click.option("--run", "run", help="Events of this run only.", shell_complete=complete_runs)
 @click.option(
     "--grep",
     metavar="REGEX",
     callback=_parse_pattern,
-    help="Only lines that match, in upper or lower case; -n takes the last of these.",
+    help="Only lines that match, ignoring case; -n counts these lines.",
 )
 @common_options
 def tail(

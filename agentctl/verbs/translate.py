@@ -39,7 +39,7 @@ def translate(
     """Write a kernel that computes REFERENCE: a Python file with `reference` and `INPUT_SPECS`.
 
     The kernel is judged like any other. Status 0 if it is correct. A reference that has no translation ends
-    with status 1 and names the first thing in the way. docs/translate.md says what is translated.
+    with status 1 and names the first call that has none. docs/translate.md says what is translated.
     """
     from seeds.scaffold import write_problem
 

@@ -128,7 +128,10 @@ def _parse_timeout(_: click.Context, __: click.Parameter, value: str | None) -> 
     help="A state (ended, completed, paused, approval, ...), or best>1.3x, best<0.02ms, round>=3, peak>80%.",
 )
 @click.option(
-    "--timeout", callback=_parse_timeout, metavar="TIME", help="Give up after so long: 90, 10 min, 2h."
+    "--timeout",
+    callback=_parse_timeout,
+    metavar="TIME",
+    help="Give up after this time: 90 (seconds), 10 min, 2h.",
 )
 @common_options
 def wait(session: Session, run: str | None, wanted: WaitCondition, timeout: float | None) -> int:
