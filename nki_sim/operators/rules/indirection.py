@@ -116,7 +116,7 @@ def _offsets(form: Form, item: Operand, index: Operand) -> Iterator[Breach]:
         yield Breach(
             "indirect_offsets", f"{item.role} takes {item.free} columns, {index.partitions}x{index.free} "
             f"offsets hold {most} in each group of {group} partitions", item.role, most, item.free,
-            f"offset i is index[i % {group}, i // {group}] of its group: pass num_elem={most}, or offsets",
+            f"offset i is index[i % {group}, i // {group}] of its group; pass num_elem={most} or widen it",
         )  # fmt: skip
 
 
