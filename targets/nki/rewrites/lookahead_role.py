@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
 from agent_core.roles import LookAheadAnswer, Predict, ReadBlob, RoleError
-from nki_sim.functions import VALID_RANGES
 from state.errors import BlobMissing
 from state.model import EffectKey, LearntSequence, Plan, Prediction, RewriteStep, digest_of
 from targets.nki.rewrites import random_baseline
@@ -32,6 +31,8 @@ NEAR_EQUAL = 1.005
 """Ratio of predicted latencies below which two kernels count as equally fast."""
 MAX_NEAR_EQUALS = 2
 """Kernels that are judged of a group of equally fast ones; the second one, in case the first is wrong."""
+NARROW_FUNCTIONS = frozenset({"log", "sqrt", "rsqrt", "reciprocal", "sin", "arctan"})
+"""Functions of ScalarE that are valid for some magnitudes only: `nki_sim.functions.VALID_RANGES`."""
 
 
 async def look_ahead(
@@ -225,7 +226,7 @@ def _is_wide(one: SearchNode) -> bool:
 
 def _narrows_domain(step: RewriteStep) -> bool:
     """Whether a step brings in a function that is valid for some magnitudes only, as ScalarE's `rsqrt`."""
-    return any(value in VALID_RANGES for value in step.choice.values())
+    return any(value in NARROW_FUNCTIONS for value in step.choice.values())
 
 
 def _share_steps(one: SearchNode, other: SearchNode) -> bool:

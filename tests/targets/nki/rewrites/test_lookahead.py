@@ -10,9 +10,10 @@ from random import Random
 
 import pytest
 
+from nki_sim.functions import VALID_RANGES
 from state.model import ErrorInfo, PredictedLatency, RewriteStep, digest_of
 from targets.nki.rewrites.lookahead import ExpandKernel, LookaheadSearch, SearchLimits
-from targets.nki.rewrites.lookahead_role import select_variants
+from targets.nki.rewrites.lookahead_role import NARROW_FUNCTIONS, select_variants
 from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed
 
 AMPLE = SearchLimits(predictions=200, instructions=10**9, depth=12, width=3)
@@ -329,6 +330,7 @@ def test_one_kernel_has_no_function_of_a_narrow_domain():
     assert select_variants([*others, same], 2, 100.0, frozenset()) == [others[0], same]
     assert select_variants([*others, same], 1, 100.0, frozenset()) == [others[0]]
     assert select_variants([*others], 2, 100.0, frozenset()) == others
+    assert VALID_RANGES.keys() == NARROW_FUNCTIONS
 
 
 async def test_steps_are_tried_together_without_one_of_them():
