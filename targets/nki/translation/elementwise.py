@@ -39,6 +39,9 @@ _MOST_STEPS = 16
 _LONG_STEP = 256
 """Steps of a loop, and elements in each, for which single instructions are better than a repeated operand."""
 
+_PREDICATED = 2
+"""What a choice by a mask takes, in functions of two values."""
+
 _Step = tuple[str, Tile | float, bool]
 """A function, its number or column, and whether that comes first."""
 
@@ -363,9 +366,12 @@ def _as_linear(
 ) -> dict[str, Tile | float] | None:
     """The steps as ScalarE's scale and bias; None if they are something else."""
     found: dict[str, Tile | float] = {}
-    for name, operand, _ in operations:
+    for name, operand, turned in operations:
         if name == "multiply" and not found:
             found["scale"] = operand
+        elif name == "subtract" and turned and not found:
+            found["scale"] = -1.0
+            found["bias"] = operand if isinstance(operand, Tile) else context.column_of(operand, partition)
         elif name == "add" and "bias" not in found:
             found["bias"] = operand if isinstance(operand, Tile) else context.column_of(operand, partition)
         else:
@@ -516,6 +522,7 @@ def make_select(context: StageContext, value: Value, partition: Atom | None, fre
         if found is not None:
             return found
     lines = context.lines(value)
+    context.busy["vector"] += _PREDICATED * context.width(partition, free)
     bits = _choice_bits(context, value, partition, free=free)
     left, right = context.tile(value.left, partition), context.tile(value.right, partition)
     is_own = context.uses[value.right] == 1 and right.free == free and context.lines(value.right) is lines

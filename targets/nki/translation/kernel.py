@@ -461,7 +461,9 @@ class KernelWriter:
         used = 0
         lengths = self.layout.tile_lengths if layout.is_plain else [self.layout.tile_length]
         for longest in lengths:
-            nest = Nest(_limit_free(outer, row, atoms, bound, longest=longest), row, atoms)
+            free = _limit_free(outer, row, atoms, bound, longest=longest)
+            nest = Nest(free, row, atoms, self.layout.loads_again)
+            self.choices.has_shared_rows |= nest.row_tiles > 1 and any(map(_lacks_outer, items))
             for max_held in _HELD_OPERANDS:
                 names, tables = deepcopy((self.names, self.tables))
                 context = self._make_context(nest, stores, names=names, tables=tables, max_held=max_held)
@@ -494,6 +496,11 @@ class KernelWriter:
         if self.layout.spared is not None:
             context.busy[self.layout.spared] = _SPARED_TILES * _longest_tile(nest, items)
         return context
+
+
+def _lacks_outer(item: Value) -> bool:
+    """Whether an array is the same for all steps of the outer of two loops on the partitions."""
+    return isinstance(item, PairedLoad) and item.outer not in item.load.atoms
 
 
 def _longest_tile(nest: Nest, items: Iterable[Value]) -> int:

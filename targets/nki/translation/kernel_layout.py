@@ -16,7 +16,7 @@ _WAYS = (4, 2, 8, 1)
 """Iterations of outer loops that are side by side."""
 
 _LATE = (2, 3, 5, 0)
-_SPARED = (None, "vector", "scalar")
+_SPARED = (None, "vector", "scalar", "gpsimd")
 
 
 @dataclass
@@ -30,6 +30,8 @@ class Choices:
     vectors: dict[int, None] = field(default_factory=dict)
     """Products of a matrix and a vector."""
     has_variance: bool = False
+    has_shared_rows: bool = False
+    """Whether tiles of rows share what lacks the outer of two loops on the partitions."""
     has_sum_groups: bool = False
     """Whether products sum over short rows, of which a partition may have several."""
 
@@ -43,6 +45,8 @@ class KernelLayout:
     """Whether means and variances are taken by the instruction for both."""
     keeps_sums: bool = False
     """Whether the rows that products sum over are 128 apart in a partition, and no neighbours."""
+    loads_again: bool = False
+    """Whether what tiles of rows share is loaded for each of them, after their rows, and not before all."""
     tile_length: int = _TILE_LENGTHS[0]
     ways: int = 1
     stored: tuple[int, ...] = ()
@@ -78,6 +82,8 @@ class KernelLayout:
             yield replace(self, has_moments=not self.has_moments)
         if written.has_sum_groups:
             yield replace(self, keeps_sums=not self.keeps_sums)
+        if written.has_shared_rows:
+            yield replace(self, loads_again=not self.loads_again)
         if not is_first:
             yield from self._other_orders()
         for node, rows in written.rows.items():

@@ -33,18 +33,18 @@ def compose_table(table: Table) -> Value | None:
     hidden = numbers <= _HIDDEN
     if not hidden.any():
         return _compose_shown(table, ~hidden)
-    mask = _without_repeats(Table(table.node, hidden.astype(np.float64), table.loops))
-    if hidden.all() or not (find_predicate(mask) or split_band(mask)):
+    kept = _without_repeats(Table(table.node, np.where(hidden, 0.0, 1.0), table.loops))
+    if hidden.all() or not (find_predicate(kept) or split_band(kept)):
         return None
     shown, fill = numbers[~hidden], float(numbers[hidden].max())
     if np.isfinite(fill) and not shown.any():
-        return Binary(table.node, "multiply", mask, Number(table.node, fill))
+        raised = Binary(table.node, "multiply", kept, Number(table.node, -fill))
+        return Binary(table.node, "add", raised, Number(table.node, fill))
     rest: Value | None
     if (shown == shown[0]).all():
         rest = Number(table.node, float(shown[0]))
     else:
         rest = _compose_shown(table, ~hidden)
-    kept = Table(table.node, 1.0 - mask.numbers, mask.loops)
     return None if rest is None else _choose(kept, rest, fill)
 
 

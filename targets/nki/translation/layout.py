@@ -43,6 +43,8 @@ class Nest:
     outer: tuple[Atom, ...]
     row: Atom | None
     order: tuple[Atom, ...]
+    loads_again: bool = False
+    """Whether what is the same in all tiles of rows is loaded for each of them."""
 
     @cached_property
     def row_tile(self) -> int:
@@ -83,6 +85,8 @@ class Nest:
     def _repeats(self, value: Value) -> bool:
         if self.row not in value.atoms | value.bound:
             return True
+        if self.loads_again:
+            return False
         if isinstance(value, PairedLoad):
             return value.outer not in value.load.atoms and self.row_tile % value.inner.size == 0
         return bool(value.operands) and all(map(self._is_same_in_tiles, value.operands))

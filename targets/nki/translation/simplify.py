@@ -15,7 +15,7 @@ import numpy as np
 from remote.judge.identity.exact_constants import recognise_constant
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
-from targets.nki.translation.values import Binary, Contract, Number, Reduce, Select, Unary, Value
+from targets.nki.translation.values import Binary, Contract, Number, Reduce, Select, Table, Unary, Value
 
 
 class NoInstructionError(UntranslatableError):
@@ -28,6 +28,9 @@ class NoInstructionError(UntranslatableError):
 
 ACTIVATIONS = frozenset({"exp", "log", "tanh", "sqrt", "rsqrt", "sigmoid", "erf", "sin", "arctan", "sign"})
 """Functions of one value that an engine computes."""
+
+_BOUNDED = frozenset({"absolute", "tanh", "sigmoid", "erf", "sin", "arctan", "sign"})
+"""Functions that are finite wherever their argument is."""
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "equal", "not_equal"})
 TURNED = {
@@ -129,12 +132,32 @@ def make_choice(node: int, condition: Value, left: Value, right: Value) -> Value
         return make_binary(node, "maximum" if above is one else "minimum", one, other)
     factors = [_multiple_of(item, one) for item in (above, below)]
     if not isinstance(other, Number) or other.number or None in factors:
-        return Select(node, condition, left, right)
+        hides = _is_zero(right) and _is_finite(left)
+        chosen = Select(node, condition, left, right)
+        return make_binary(node, "multiply", condition, left) if hides else chosen
     sides = [
         make_binary(node, "multiply", make_binary(node, name, one, other), Number(node, factor or 0.0))
         for name, factor in zip(("maximum", "minimum"), factors, strict=True)
     ]
     return make_binary(node, "add", *sides)
+
+
+def _is_zero(value: Value) -> bool:
+    return isinstance(value, Number) and value.number == 0.0
+
+
+def _is_finite(value: Value) -> bool:
+    """Whether a value is finite for inputs that are: times 0, it is 0."""
+    for item in value.walk():
+        if isinstance(item, Unary) and item.function not in _BOUNDED:
+            return False
+        if isinstance(item, Binary) and item.function == "power":
+            return False
+        if isinstance(item, Number) and not math.isfinite(item.number):
+            return False
+        if isinstance(item, Table) and not np.isfinite(item.numbers).all():
+            return False
+    return True
 
 
 def _multiple_of(value: Value, base: Value) -> float | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ _MOST_VALUES = 4096
 _MOST_REPEATS = 64
 """How often a block of known numbers may be repeated to be written once."""
 
-_COSTS = {"vector": 1, "scalar": 1, "gpsimd": 3}
+_COSTS = {"vector": 1, "scalar": 1, "gpsimd": 3.2}
 """What an element costs, relative to each other."""
 
 SBUF_BYTES = 176 * 1024
@@ -123,7 +123,7 @@ class StageContext:
     numbers: dict[float, Number] = field(default_factory=dict)
     set_aside: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
     """Parts of larger tiles that values are to be written to."""
-    busy: Counter[str] = field(default_factory=Counter)
+    busy: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_COSTS, 0.0))
     """Elements in each partition that VectorE and ScalarE work on."""
 
     def __post_init__(self) -> None:
@@ -432,7 +432,11 @@ TABLE_READER = """def read_table(text, values, shape):
 
 
 def array_expression(array: NDArray[np.float32]) -> str:
-    """Return NumPy code for a float32 array; blocks that repeat are written once."""
+    """Return NumPy code for a float32 array; lines and blocks that repeat are written once."""
+    copies = _line_copies(array)
+    if copies > 1:
+        lines = array.reshape(len(array), -1)[::copies]
+        return f"np.tile({array_expression(lines)}, (1, {copies})).reshape({array.shape})"
     periods = [_period(np.moveaxis(array, axis, 0)) for axis in range(array.ndim)]
     block = np.ascontiguousarray(array[tuple(slice(period) for period in periods)])
     found = _block_expression(block)
@@ -455,6 +459,13 @@ def _characters(numbers: NDArray[Any], width: int) -> bytes:
     """Whole numbers as so many characters of six bits each."""
     digits = numbers.reshape(-1, 1).astype(np.int64) // 64 ** np.arange(width)[::-1] % 64
     return (digits.reshape(-1) + 48).astype(np.uint8).tobytes()
+
+
+def _line_copies(array: NDArray[np.float32]) -> int:
+    """How often each line follows itself, as where two loops are one and the inner one changes nothing."""
+    lines = array.reshape(len(array), -1)
+    changes = np.flatnonzero((lines[1:] != lines[:-1]).any(axis=1)) + 1
+    return gcd(len(lines), *changes.tolist()) if changes.size else 1
 
 
 def _period(array: NDArray[np.float32]) -> int:

@@ -145,6 +145,14 @@ REFERENCES: dict[str, tuple[Reference, Shapes]] = {
         ((8, 32, 40), (32,), (32,)),
     ),
     "added mask": (lambda s: softmax(s + np.triu(np.full((150, 150), -1e9), 1)), ((150, 150),)),
+    "added window": (
+        lambda s: softmax(s + np.where((STEPS <= 0) & (STEPS > -20), 0.0, -1e9)),
+        ((90, 90),),
+    ),
+    "shown where compared": (
+        lambda x, y: np.where(x > 0.5, np.tanh(y) * x, 0.0) + np.where(x < y, 0.0, 1.0 - x),
+        ((64, 50), (64, 50)),
+    ),
     "infinite mask": (
         lambda q, k: softmax(q @ k.T + np.where(np.tri(150) > 0, 0.0, -np.inf)),
         ((150, 16), (150, 16)),
