@@ -210,7 +210,7 @@ class LlmConfig(FrozenModel):
     tell_titles: bool = Field(
         default=False,
         exclude_if=is_empty,
-        description="show planners the title of each attempt, and of which kernel it is a copy;"
+        description="show planners each attempt's title and, if it is a copy, the kernel that it copies;"
         " true where models plan",
     )
     scale_to_cap: bool = Field(
@@ -239,8 +239,8 @@ class LlmConfig(FrozenModel):
     )
     metrics: tuple[str, ...] = Field(
         default=_RECORDED_METRICS,
-        description="profile counters that planners see, in a random order; while it is the default, planners"
-        " see all counters of the target",
+        description="profile counters that planners see, in a random order; the default stands for all"
+        " counters of the run's target, whatever they are named",
     )
 
 
