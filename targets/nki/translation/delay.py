@@ -7,10 +7,14 @@ as ScalarE in a chain over VectorE, otherwise waits at the end for the others be
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 from targets.nki.translation.interleave import change_statements, loop_count
+
+_NEST_LOOP = re.compile(r"i_(row|\d+)")
+"""The variables of a nest's outer loops and of its row loop."""
 
 
 def delay_last(source: str, late: int) -> str | None:
@@ -29,13 +33,18 @@ def delay_last(source: str, late: int) -> str | None:
 
 
 def _delay_statement(statement: ast.stmt, late: int, taken: set[str]) -> list[ast.stmt]:
-    """A loop as its beginning, a loop over what overlaps, and its end; other statements as they are."""
+    """A loop as its beginning, a loop over what overlaps, and its end; other statements as they are.
+
+    If a loop inside is long enough, it is that one: the chain of instructions is in the innermost loop.
+    """
     if not isinstance(statement, ast.For):
         return [statement]
-    if len(statement.body) == 1:
-        inner = _delay_statement(statement.body[0], late, taken)
-        if inner == statement.body:
-            return [statement]
+    inner = [
+        new
+        for item in statement.body
+        for new in (_delay_statement(item, late, taken) if _is_nest_loop(item) else [item])
+    ]
+    if inner != statement.body:
         found = deepcopy(statement)
         found.body = inner
         return [found]
@@ -45,6 +54,12 @@ def _delay_statement(statement: ast.stmt, late: int, taken: set[str]) -> list[as
         return [statement]
     split = instructions[-late]
     return _overlap(statement, statement.body[:split], statement.body[split:], count=count, taken=taken)
+
+
+def _is_nest_loop(statement: ast.stmt) -> bool:
+    """Whether a statement is a loop around tiles; those inside of tiles may share one."""
+    target = statement.target if isinstance(statement, ast.For) else None
+    return isinstance(target, ast.Name) and _NEST_LOOP.fullmatch(target.id) is not None
 
 
 def _overlap(

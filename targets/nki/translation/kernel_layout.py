@@ -15,7 +15,7 @@ _HALVES = 4
 _WAYS = (4, 2, 8, 1)
 """Iterations of outer loops that are side by side."""
 
-_LATE = (2, 3, 5, 0)
+_LATE = (2, 3, 5, 6, 8, 0)
 _SPARED = (None, "vector", "scalar", "gpsimd")
 
 

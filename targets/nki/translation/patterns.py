@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from targets.nki.translation.merge import ValueChange
 from targets.nki.translation.stage import Store
-from targets.nki.translation.values import Binary, Moment, Moments, Number, Reduce, Value
+from targets.nki.translation.values import Binary, Moment, Moments, Number, Reduce, Select, Value
 
 
 def use_moments(stores: Sequence[Store]) -> list[Store] | None:
@@ -56,7 +57,8 @@ def _match_variance(item: Value) -> dict[Value, Value]:
 def scale_behind_maxima(stores: Sequence[Store]) -> list[Store]:
     """Return the stores with c * (x - max x) for c * x - max(c * x), c > 0.
 
-    An exponential multiplies by a number on the way, so the elements themselves need no scaling.
+    An exponential multiplies by a number on the way, so the elements themselves need no scaling. Nor do they
+    where a mask hides some of them: minus infinity, times c, is minus infinity.
     """
     items = {item for store in stores for item in store.value.walk()}
     found: dict[Value, Value] = {}
@@ -74,19 +76,32 @@ def _scale_differences(
 ) -> Iterator[tuple[Value, Value]]:
     scaled = largest.value
     users = [item for item in items if largest in item.operands]
-    if not isinstance(scaled, Binary) or scaled.function != "multiply" or largest in results:
-        return
-    if not isinstance(scaled.right, Number) or scaled.right.number <= 0:
+    split = _split_scale(scaled)
+    if split is None or largest in results:
         return
     are_differences = all(
         isinstance(user, Binary) and user.function == "subtract" and user.left is scaled for user in users
     )
     if not are_differences:
         return
-    plain = Reduce(largest.node, "maximum", scaled.left, largest.over)
+    elements, factor = split
+    plain = Reduce(largest.node, "maximum", elements, largest.over)
     for user in users:
-        difference = Binary(user.node, "subtract", scaled.left, plain)
-        yield user, Binary(user.node, "multiply", difference, scaled.right)
+        difference = Binary(user.node, "subtract", elements, plain)
+        yield user, Binary(user.node, "multiply", difference, factor)
+
+
+def _split_scale(value: Value) -> tuple[Value, Number] | None:
+    """What a positive number multiplies, and that number; also where a mask puts another number in places."""
+    match value:
+        case Binary(function="multiply", left=left, right=Number() as factor) if factor.number > 0:
+            return left, factor
+        case Select(right=Number() as hidden) as chosen if (inner := _split_scale(chosen.left)) is not None:
+            elements, factor = inner
+            before = hidden.number / factor.number
+            if before * factor.number == hidden.number:
+                return replace(chosen, left=elements, right=replace(hidden, number=before)), factor
+    return None
 
 
 class Substitution(ValueChange):

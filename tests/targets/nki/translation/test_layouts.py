@@ -135,6 +135,29 @@ def test_a_softmax_reads_scores_in_psum_and_divides_behind_the_product():
     assert count(source, r"activation\(.*data=bank_2.*scale=inverse|data=bank_2.*operand0=inverse") == 1
 
 
+def mask_scores(hidden, scale):
+    def attend_before(q, k, v):
+        scores = q @ k.transpose(0, 2, 1) * scale
+        scores = np.where(np.tril(np.ones(scores.shape[1:], dtype=bool)), scores, hidden)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+    return attend_before
+
+
+@pytest.mark.parametrize(("hidden", "before"), [(-np.inf, 'float\\("-inf"\\)'), (-1e4, "-40000.0")])
+def test_an_exponential_scales_behind_a_mask(hidden, before):
+    source = first_kernel(mask_scores(hidden, 0.25), *[(2, 130, 32)] * 3)
+    assert re.search(rf"affine_select\(.*on_false_value={before}", source)
+    assert re.search(r"activation_reduce\(.*op=nl.exp, data=chosen\[.*scale=0.25, bias=", source)
+
+
+def test_a_mask_whose_number_no_factor_divides_keeps_the_scale_before_it():
+    scale = 0.1  # -1.7 / 0.1 * 0.1 is another number
+    source = first_kernel(mask_scores(-1.7, scale), *[(2, 130, 32)] * 3)
+    assert re.search(r"affine_select\(.*on_false_value=-1.7\b", source)
+
+
 def test_a_maximum_that_is_a_result_keeps_its_scale():
     def with_maximum(x, y):
         scores = x @ y * 0.5
@@ -186,6 +209,18 @@ def test_iterations_of_which_the_end_is_late_compute_the_same():
     for source in sources:
         assert source is not None
         assert_computes(source, inputs, outputs)
+
+
+def test_the_loop_over_rows_is_late_inside_one_over_heads():
+    spec, formula, inputs, outputs = translate(attend, [(2, 300, 64)] * 3)
+    plain = write_kernels(spec, "full", formula)[0]
+    together = interleave_kernel(plain, 2)
+    assert together is not None  # both heads side by side: one iteration around the rows
+    source = delay_last(together, 4)
+    assert source is not None
+    assert_computes(source, inputs, outputs)
+    assert count(together, r"for i_row in nl.affine_range\(3\)") == 1
+    assert count(source, r"for i_row in nl.affine_range\(2\)") == 1
 
 
 def test_a_loop_that_is_too_short_to_be_late_stays():
