@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 
 from targets.nki.translation.interleave import change_statements, loop_count
 
@@ -32,28 +33,33 @@ def delay_last(source: str, late: int) -> str | None:
     return change_statements(source, delay)
 
 
-def _delay_statement(statement: ast.stmt, late: int, taken: set[str]) -> list[ast.stmt]:
-    """A loop as its beginning, a loop over what overlaps, and its end; other statements as they are.
+@dataclass(frozen=True)
+class _Pipeline:
+    """A loop: what begins its first iteration, what is kept of it, what overlaps, and what ends the last."""
 
-    If a loop inside is long enough, it is that one: the chain of instructions is in the innermost loop.
-    """
-    if not isinstance(statement, ast.For):
-        return [statement]
-    inner = [
-        new
-        for item in statement.body
-        for new in (_delay_statement(item, late, taken) if _is_nest_loop(item) else [item])
-    ]
-    if inner != statement.body:
-        found = deepcopy(statement)
-        found.body = inner
-        return [found]
-    instructions = [at for at, item in enumerate(statement.body) if not isinstance(item, ast.Assign)]
-    count = loop_count(statement)
-    if count < 2 or len(instructions) <= late:
-        return [statement]
+    begin: Sequence[ast.stmt]
+    keep: Sequence[ast.stmt]
+    middle: Sequence[ast.stmt]
+    end: Sequence[ast.stmt]
+
+
+def _delay_statement(statement: ast.stmt, late: int, taken: set[str]) -> list[ast.stmt]:
+    """A loop as a pipeline; other statements as they are."""
+    found = _delay_loop(statement, late, taken) if isinstance(statement, ast.For) else None
+    return [statement] if found is None else [*found.begin, *found.keep, *found.middle, *found.end]
+
+
+def _delay_loop(loop: ast.For, late: int, taken: set[str]) -> _Pipeline | None:
+    """The pipeline of a loop: of the one inside, if that is long enough; None if neither is."""
+    *_, last = loop.body
+    inside = _delay_loop(last, late, taken) if isinstance(last, ast.For) and _is_nest_loop(last) else None
+    if inside is not None:
+        return _carry_over(loop, inside, taken)
+    instructions = [at for at, item in enumerate(loop.body) if not isinstance(item, ast.Assign)]
+    if loop_count(loop) < 2 or len(instructions) <= late:
+        return None
     split = instructions[-late]
-    return _overlap(statement, statement.body[:split], statement.body[split:], count=count, taken=taken)
+    return _overlap(loop, loop.body[:split], loop.body[split:], taken)
 
 
 def _is_nest_loop(statement: ast.stmt) -> bool:
@@ -63,30 +69,68 @@ def _is_nest_loop(statement: ast.stmt) -> bool:
 
 
 def _overlap(
-    loop: ast.For, first: Sequence[ast.stmt], last: Sequence[ast.stmt], *, count: int, taken: set[str]
-) -> list[ast.stmt]:
+    loop: ast.For, first: Sequence[ast.stmt], last: Sequence[ast.stmt], taken: set[str]
+) -> _Pipeline:
+    variable, final = _variable(loop), loop_count(loop) - 1
+    kept = _kept_names(first, last, taken)
+    keep = _keep(kept)
+    beginning, ending = _moved(first, variable, f"{variable} + 1"), _moved(last, variable, variable, kept)
+    middle = _with_iterations(loop, final, [*beginning, *ending, *keep])
+    return _Pipeline(_moved(first, variable, "0"), keep, [middle], _moved(last, variable, str(final), kept))
+
+
+def _carry_over(loop: ast.For, inside: _Pipeline, taken: set[str]) -> _Pipeline:
+    """The pipeline of a loop around another one: what ends that one is issued in the next iteration."""
+    variable, final = _variable(loop), loop_count(loop) - 1
+    first = [*loop.body[:-1], *inside.begin]
+    kept = _kept_names(loop.body[:-1], inside.end, taken)
+    keep = [*inside.keep, *_keep(kept)]
+    middle = _moved(inside.middle, variable, str(final))
+    if final:
+        ending = _moved(inside.end, variable, variable, kept)
+        body = [*inside.middle, *_moved(first, variable, f"{variable} + 1"), *ending, *keep]
+        middle.insert(0, _with_iterations(loop, final, body))
+    return _Pipeline(
+        _moved(first, variable, "0"), keep, middle, _moved(inside.end, variable, str(final), kept)
+    )
+
+
+def _variable(loop: ast.For) -> str:
     assert isinstance(loop.target, ast.Name)
-    variable = loop.target.id
+    return loop.target.id
+
+
+def _kept_names(first: Sequence[ast.stmt], last: Sequence[ast.stmt], taken: set[str]) -> dict[str, str]:
+    """Names for what the beginning of an iteration assigns and its end uses, when the next one has begun."""
     assigned = {
         item.targets[0].id: None
         for item in first
         if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)
     }
     used = {node.id for item in last for node in ast.walk(item) if isinstance(node, ast.Name)}
-    kept = {name: _free_name(f"{name}_before", taken) for name in assigned if name in used}
-    keep: list[ast.stmt] = [
-        ast.Assign([ast.Name(late, ast.Store())], ast.Name(name, ast.Load())) for name, late in kept.items()
+    return {name: _free_name(f"{name}_before", taken) for name in assigned if name in used}
+
+
+def _keep(names: Mapping[str, str]) -> list[ast.stmt]:
+    return [
+        ast.Assign([ast.Name(late, ast.Store())], ast.Name(name, ast.Load())) for name, late in names.items()
     ]
 
-    def at(items: Sequence[ast.stmt], place: str, names: Mapping[str, str]) -> list[ast.stmt]:
-        change = _Renaming({variable: place, **names})
-        return [change.visit(deepcopy(item)) for item in items]
 
-    middle = deepcopy(loop)
-    assert isinstance(middle.iter, ast.Call)
-    middle.iter.args = [ast.Constant(count - 1)]
-    middle.body = [*at(first, f"{variable} + 1", {}), *at(last, variable, kept), *deepcopy(keep)]
-    return [*at(first, "0", {}), *keep, middle, *at(last, str(count - 1), kept)]
+def _moved(
+    items: Sequence[ast.stmt], variable: str, place: str, names: Mapping[str, str] | None = None
+) -> list[ast.stmt]:
+    """Copies of statements for one iteration of a loop, with other names for some tiles."""
+    change = _Renaming({variable: place, **(names or {})})
+    return [change.visit(deepcopy(item)) for item in items]
+
+
+def _with_iterations(loop: ast.For, count: int, body: Sequence[ast.stmt]) -> ast.For:
+    found = deepcopy(loop)
+    assert isinstance(found.iter, ast.Call)
+    found.iter.args = [ast.Constant(count)]
+    found.body = deepcopy([*body])
+    return found
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -223,6 +223,15 @@ def test_the_loop_over_rows_is_late_inside_one_over_heads():
     assert count(source, r"for i_row in nl.affine_range\(2\)") == 1
 
 
+def test_the_next_head_begins_before_the_last_rows_of_one_end():
+    spec, formula, inputs, outputs = translate(attend, [(3, 300, 64)] * 3)
+    source = delay_last(write_kernels(spec, "full", formula)[0], 4)
+    assert source is not None
+    assert_computes(source, inputs, outputs)
+    assert count(source, r"for i_0 in nl.affine_range\(2\)") == 1
+    assert source.index("src=a[i_0 + 1, 0 * 128") < source.index("dst=out_0[i_0, 2 * 128")
+
+
 def test_a_loop_that_is_too_short_to_be_late_stays():
     spec, formula, _, _ = translate(np.exp, [(512, 64)])
     assert delay_last(write_kernels(spec, "full", formula)[0], 5) is None
