@@ -92,6 +92,7 @@ class KernelLayout:
                     yield replace(self, rows={**self.rows, node: row})
         if not is_first:
             yield from self._other_cuts(written)
+            yield from self._other_batches(written)
 
     def _other_orders(self) -> Iterator[KernelLayout]:
         """Layouts in which the same is done in another order, by other engines, or in longer parts."""
@@ -100,6 +101,14 @@ class KernelLayout:
         yield from (replace(self, spared=engine) for engine in _SPARED if engine != self.spared)
         lengths = (length for length in _TILE_LENGTHS if length != self.tile_length)
         yield from (replace(self, tile_length=length) for length in lengths)
+
+    def _other_batches(self, written: Choices) -> Iterator[KernelLayout]:
+        """Layouts with more or fewer iterations in a tile, and others side by side for that."""
+        for node, rows in written.rows.items():
+            for row in rows[:_ROWS]:
+                if row is not None and " with " in row and row != self.rows.get(node, rows[0]):
+                    ways = (ways for ways in (1, 2) if ways != self.ways)
+                    yield from (replace(self, rows={**self.rows, node: row}, ways=way) for way in ways)
 
     def _other_cuts(self, written: Choices) -> Iterator[KernelLayout]:
         """Layouts with other results in HBM, or with products by VectorE instead of the tensor engine."""

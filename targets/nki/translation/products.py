@@ -11,7 +11,7 @@ from targets.nki.translation.access import Atom
 from targets.nki.translation.hbm import Run, array_text
 from targets.nki.translation.layout import BANK, PARTITIONS, is_scattered
 from targets.nki.translation.simplify import make_binary
-from targets.nki.translation.stacking import HALF, find_stack
+from targets.nki.translation.stacking import HALF, Stack, find_stack
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, product_text
 from targets.nki.translation.transposes import add_copy, enter_loop, filled, inner_start
@@ -41,20 +41,43 @@ def make_contraction(
     if held is not None:
         return _copy_bank(context, value, held)
     pairs = _operands(context, value, partition)
-    tiles = [_operand_tiles(context, pair) for pair in pairs]
     lines = context.lines(value)
     looped, inner = _split_free(pairs, free)
+    stacked, tiles = _stack_operands(context, pairs, looped)
     tile = context.result_tile(value, "matmul", partition, free)
     with context.rows(lines, partition) as rows, ExitStack() as stack:
-        fixed = {atom: enter_loop(context, stack, lines, atom) for atom in looped}
-        parts = stack.enter_context(_bank_parts(context, lines, inner))
-        bank = _Bank(context, lines, partition, rows, inner, parts, fixed)
-        target = bank.declare()
-        for pair, own in zip(pairs, tiles, strict=True):
-            _write_product(bank, pair, own, target=target)
-        result = context.view(tile, rows, inner, bank.box, fixed)
-        add_copy(context, lines, result, target, context.width(partition, inner))
+        for fixed, half in _enter_steps(context, stack, lines, looped=looped, stacked=stacked):
+            with _bank_parts(context, lines, inner) as parts:
+                bank = _Bank(context, lines, partition, rows, inner, parts, fixed)
+                target = bank.declare()
+                for pair, own in zip(pairs, tiles, strict=True):
+                    _write_product(bank, pair, own, target=target, half=half)
+                result = context.view(tile, rows, inner, bank.box, fixed)
+                add_copy(context, lines, result, target, context.width(partition, inner))
     return tile
+
+
+def _stack_operands(
+    context: StageContext, pairs: Sequence[_Operands], looped: Sequence[Atom]
+) -> tuple[Stack | None, list[tuple[Tile, Tile | None]]]:
+    """The loop of which two steps are on top of each other, if there is one, and the operands' tiles."""
+    stacked = find_stack(context, [(one.stationary, one.moving, one.over) for one in pairs], looped)
+    if stacked is None:
+        return None, [_operand_tiles(context, one) for one in pairs]
+    return stacked, [
+        (stacked.tile(context, one.stationary), stacked.tile(context, one.moving)) for one in pairs
+    ]
+
+
+def _enter_steps(
+    context: StageContext, stack: ExitStack, lines: Lines, *, looped: Sequence[Atom], stacked: Stack | None
+) -> list[tuple[dict[Atom, str], Rows | None]]:
+    """Enter the loops that repeat a product: their places, twice if it is stacked, and rows of the array."""
+    around = [atom for atom in looped if stacked is None or atom != stacked.loop]
+    fixed = {atom: enter_loop(context, stack, lines, atom) for atom in around}
+    if stacked is None:
+        return [(fixed, None)]
+    return [(fixed | places, stacked.rows(half)) for places, half in stacked.enter(context, stack, lines)]
 
 
 def make_bank(context: StageContext, value: Value, partition: Atom | None) -> Tile | None:
@@ -74,24 +97,15 @@ def make_bank(context: StageContext, value: Value, partition: Atom | None) -> Ti
         return None
     lines = context.lines(value)
     context.used_banks += banks or 0
-    stacked = find_stack(context, [(one.stationary, one.moving, one.over) for one in pairs], looped)
-    tiles: list[tuple[Tile, Tile | None]]
-    if stacked is not None:
-        tiles = [(stacked.tile(context, one.stationary), stacked.tile(context, one.moving)) for one in pairs]
-    else:
-        tiles = [_operand_tiles(context, one) for one in pairs]
+    stacked, tiles = _stack_operands(context, pairs, looped)
     tile = context.new_tile("bank", partition, free, lines, in_psum=True)
     with context.rows(lines, partition) as rows, ExitStack() as stack:
-        around = [atom for atom in looped if stacked is None or atom != stacked.loop]
-        fixed = {atom: enter_loop(context, stack, lines, atom) for atom in around}
-        steps = stacked.enter(context, stack, lines) if stacked else [({}, 0)]
-        for places, half in steps:
+        for fixed, half in _enter_steps(context, stack, lines, looped=looped, stacked=stacked):
             with _bank_parts(context, lines, inner) as parts:
-                bank = _Bank(context, lines, partition, rows, inner, parts, fixed | places)
-                target = context.view(tile, rows, inner, bank.box, fixed | places)
-                rows_used = None if stacked is None else stacked.rows(half)
+                bank = _Bank(context, lines, partition, rows, inner, parts, fixed)
+                target = context.view(tile, rows, inner, bank.box, fixed)
                 for pair, own in zip(pairs, tiles, strict=True):
-                    _write_product(bank, pair, own, target=target, half=rows_used)
+                    _write_product(bank, pair, own, target=target, half=half)
     return tile
 
 

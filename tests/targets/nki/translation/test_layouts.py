@@ -177,11 +177,26 @@ def layouts_near(reference, *shapes):
     return found
 
 
+def test_heads_in_a_tile_and_side_by_side_change_together():
+    found = [KernelLayout.from_name(name) for name in layouts_near(attend, *[(4, 130, 64)] * 3)]
+    changed = [layout for layout in found if layout.ways == 2]
+    assert any(" with 2 of " in (row or "") for layout in changed for row in layout.rows.values())
+
+
 def test_two_heads_share_the_rows_of_the_array():
     found = layouts_near(attend, *[(4, 130, 64)] * 3)
     stacked = [source for name, source in found.items() if " with 2 of " in name]
     assert stacked
     assert all(count(source, r"tile_position=\(64, 0\)") == 1 for source in stacked)
+
+
+def test_heads_whose_scores_leave_psum_share_the_rows_of_the_array_too():
+    found = layouts_near(mask_scores(-np.inf, 0.125), *[(4, 130, 64)] * 3)
+    stacked = [source for name, source in found.items() if " with 2 of " in name and '"stored": []' in name]
+    assert stacked
+    for source in stacked:
+        assert count(source, r"tensor_copy\(dst=matmul") > 0  # GpSimd, which masks them, does not read PSUM
+        assert count(source, r"nc_matmul\(.*tile_position=\(64, 0\)") > 0
 
 
 def test_one_key_head_is_on_top_of_itself_for_two_query_heads():
