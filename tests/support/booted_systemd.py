@@ -149,6 +149,7 @@ def boot_systemd(binds: Sequence[Path] = (ROOT,)) -> Iterator[BootedSystem]:
         RuntimeError: it cannot be booted here; the text says what went wrong.
     """
     folder = Path(tempfile.mkdtemp(prefix="booted-"))
+    folder.chmod(0o711)  # a home's user reaches the home from outside too
     try:
         with _overlay(folder) as root, _cgroup(folder.name) as enter:
             (root / "etc/machine-id").write_text("")
