@@ -3,8 +3,8 @@
 The matmuls that accumulate onto one region form a chain. A chain is one product with joined contractions.
 Chains that share their stationary or their moving operands are rectangles of a larger product. Chains are
 joined only if every operand holds the same values at the time of the product as at the time of its matmul,
-and if nothing reads the sums in between. Results then differ from separate matmuls only by the order of
-float32 additions, which the hardware does not promise either.
+and if nothing reads the sums in between. A narrow product does not get wider: see `multiply`. Results then
+differ from separate matmuls only by the order of float32 additions, which hardware does not promise either.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from nki_sim.flow.graph import DataFlow
 from nki_sim.forms import Form
 from nki_sim.program.ir import Bools, Ints, Program
 from nki_sim.running.copy_forwarding import CopyForwarding, WriteTimes, matrix_steps
+from nki_sim.semantics.matrix import NARROW
 
 MAX_RESULT = 1 << 24
 """Limit on elements of a joined product."""
@@ -230,6 +231,8 @@ class _ChainJoiner:
         depth = sum(block.rows for block in self._chains[first].moving)
         row, columns = [first], self._chains[first].columns
         for other in self._joinable_chains((left, None), first):
+            if min(self._chains[other].columns, self._chains[first].columns) <= NARROW:
+                continue
             columns += self._chains[other].columns
             if columns * depth > MAX_OPERAND or columns * self._chains[first].rows > MAX_RESULT:
                 break
@@ -239,6 +242,8 @@ class _ChainJoiner:
         grid, rows = [row], self._chains[first].rows
         lefts = {left}
         for other in self._joinable_chains((None, right), first):
+            if min(self._chains[other].rows, self._chains[first].rows) <= NARROW:
+                continue
             rows += self._chains[other].rows
             if rows * depth > MAX_OPERAND or rows * columns > MAX_RESULT:
                 break

@@ -11,6 +11,7 @@ import numpy as np
 
 from nki_sim.running.matmul_fusion import MatrixBlock
 from nki_sim.semantics.arrays import NUMPY, Array, Float, load_float32
+from nki_sim.semantics.matrix import multiply
 
 ContractionOrder = Literal["tiles", "rows"]
 """Order of the contraction: tile after tile, or row after row with the tiles' rows side by side."""
@@ -38,8 +39,7 @@ def multiply_blocks(product: MatrixProduct, memory: Callable[[int], Array]) -> F
     left, right = product.stationary, product.moving
     orders = [order for order in _contraction_orders(left) if order in _contraction_orders(right)]
     order = (orders or _contraction_orders(right) or _contraction_orders(left) or ["tiles"])[0]
-    result: Float = np.matmul(_join_matrix(left, order, memory).T, _join_matrix(right, order, memory))
-    return result
+    return multiply(_join_matrix(left, order, memory), _join_matrix(right, order, memory))
 
 
 def _join_matrix(blocks: Blocks, order: ContractionOrder, memory: Callable[[int], Array]) -> Float:

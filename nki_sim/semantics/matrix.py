@@ -10,6 +10,9 @@ from nki_sim.semantics.common import Semantics, Values, Views, load_rows, store_
 # NeuronCore-v2 transposes by multiplying with an identity, which spreads infinity and NaN.
 MULTIPLYING_TARGET = "trn1"
 
+NARROW = 32
+"""Rows or columns of a product up to which its sums are made in float64, which costs little then."""
+
 
 def _nc_matmul(views: Views, values: Values) -> None:
     """dst[M, N] = stationary[K, M].T @ moving[K, N], added to the old contents if `accumulate`.
@@ -22,7 +25,7 @@ def _nc_matmul(views: Views, values: Values) -> None:
     if values.get("is_transpose") and values.get("target") != MULTIPLYING_TARGET:
         product = _move_elements(left, right)
     else:
-        product = left.T @ right
+        product = multiply(left, right)
     if not _keeps_promises(views, values):
         product = np.full_like(product, np.nan)
     store_sum(views["dst"], product, values.get("accumulate"))
@@ -32,7 +35,20 @@ def _move_elements(left: Float, right: Float) -> Float:
     """Multiply data by ones and zeros, at most one 1 per column, as an exact move of elements."""
     if _is_selection(right):
         return np.ascontiguousarray(_select_rows(left, right).T)
-    return _select_rows(right, left) if _is_selection(left) else left.T @ right
+    return _select_rows(right, left) if _is_selection(left) else multiply(left, right)
+
+
+def multiply(left: Float, right: Float) -> Float:
+    """Return left.T @ right in float32, of [K, M] and [K, N].
+
+    On a device an element's sum does not depend on the other columns. In BLAS it does: it sums in another
+    order for other shapes. Kernels that compute a column again and compare it with itself need equal sums;
+    narrow products, as of gates, have these.
+    """
+    if min(left.shape[1], right.shape[1]) > NARROW:
+        return left.T @ right
+    with np.errstate(over="ignore"):
+        return (left.T.astype(np.float64) @ right.astype(np.float64)).astype(np.float32)
 
 
 def _is_selection(value: Float) -> bool:

@@ -318,3 +318,33 @@ def test_transpose_mode_keeps_narrow_types_from_the_third_generation_on(tracing:
         with pytest.raises(KernelError) as caught:
             tracing(wrong, x, x, target=target)
         assert caught.value.code == "matmul_dtype"
+
+
+def test_a_column_that_is_computed_again_is_the_same_beside_wide_products(simulate: Any) -> None:
+    """Gates compare a column with a maximum over columns, while the same rows are multiplied by weights."""
+    text = """
+    @nki.jit
+    def kernel(a, b, c):
+        sa, sb, sc = (nl.ndarray(one.shape, dtype=one.dtype, buffer=nl.sbuf) for one in (a, b, c))
+        nisa.dma_copy(sa, a)
+        nisa.dma_copy(sb, b)
+        nisa.dma_copy(sc, c)
+        alone = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=alone, stationary=sa, moving=sb[:, 3:4])
+        beside = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=beside, stationary=sa, moving=sb)
+        wide = nl.ndarray((128, 96), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=wide, stationary=sa, moving=sc)
+        r = nl.ndarray((128, 105), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(r[:, 0:1], alone)
+        nisa.tensor_copy(r[:, 1:9], beside)
+        nisa.tensor_copy(r[:, 9:105], wide)
+        out = nl.ndarray((128, 105), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, r)
+        return out
+    """
+    normal = np.random.default_rng(5).standard_normal
+    a, b, c = (normal((128, n)).astype(np.float32) for n in (128, 8, 96))
+    found = simulate(text, a, b, c)[0]
+    np.testing.assert_array_equal(found[:, 0], found[:, 4])
+    close(found[:, 9:], a.T @ c, bits=12)
