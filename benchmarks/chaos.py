@@ -47,6 +47,7 @@ from state.reader import LogReader  # noqa: E402
 from state.records import RecordedEvent  # noqa: E402
 from state.verify import verify_log  # noqa: E402
 from tests.support.booted_systemd import BootedSystem, boot_systemd, find_obstacle, wait_until  # noqa: E402
+from tests.support.home_users import acting_as_owner  # noqa: E402
 
 PROBLEMS = ("silu", "swiglu", "matmul")
 SEARCH = SearchConfig(beam=2, plans=2, rounds=2, within_percent=0, reuse=False)
@@ -112,7 +113,8 @@ def submit(home: Path, chosen: RunConfig) -> str:
     command = Submit.model_construct(
         verb="submit", config=chosen, files=dict(problem.files), kernel=problem.kernel
     )
-    return run_id(put_command(home, command), chosen.problem)
+    with acting_as_owner(home):
+        return run_id(put_command(home, command), chosen.problem)
 
 
 class Chaos:

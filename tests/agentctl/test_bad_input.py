@@ -341,6 +341,7 @@ def test_a_log_without_its_table(ctl, home, finished):
     assert_one_line(ctl("run", *FAKE), exits.LOG, "no such table: event")
 
 
+@pytest.mark.usefixtures("patient_verification")
 @pytest.mark.parametrize("how", ["run", "resume", "resume of an ended run"])
 def test_a_foreground_run_too_has_the_old_log_proved(ctl, home, finished, how):
     """Opening looks at what is new; run and resume end with the damage's status like the daemon."""

@@ -229,8 +229,13 @@ def test_a_candidate_that_was_not_dealt(folding):
 
 
 def test_money_that_is_charged_twice(monkeypatch):
-    charged = call_fold.charge_usage
-    monkeypatch.setattr(call_fold, "charge_usage", lambda state, usage: charged(charged(state, usage), usage))
+    rightly = call_fold.usage_charges
+
+    def twice(spent_usd, usage):
+        once = rightly(spent_usd, usage)
+        return once | rightly(once.get("spent_usd", spent_usd), usage)
+
+    monkeypatch.setattr(call_fold, "usage_charges", twice)
     assert is_found("money_adds_up", where=lambda world: world.has_prices)
 
 

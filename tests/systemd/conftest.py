@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from state.model import RunConfig, SearchConfig
 from state.reader import LogReader
 from state.records import RecordedEvent
 from tests.support.booted_systemd import BootedSystem, boot_systemd, find_obstacle, wait_until
+from tests.support.home_users import acting_as_owner
 
 BIN = Path(sys.executable).parent
 DROP_INS = Path("/etc/systemd/system") / f"{UNIT_NAME}.d"
@@ -32,19 +31,6 @@ SMALL = RunConfig(
     search=SearchConfig(rounds=1, beam=2, plans=2, within_percent=0, lookahead_predictions=8),
 )
 """A run of a few seconds, of less when the same kernels were judged before."""
-
-
-@contextmanager
-def acting_as_owner(home: Path) -> Iterator[None]:
-    """Root touches files as the owner of a home does."""
-    owner = home.stat()
-    os.setegid(owner.st_gid)
-    os.seteuid(owner.st_uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
 
 
 class Service:

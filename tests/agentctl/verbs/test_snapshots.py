@@ -195,15 +195,12 @@ def recorded(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _alike(monkeypatch, tmp_path_factory) -> None:
+def _alike(monkeypatch, tmp_path_factory, patient_verification) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))  # no rates of this machine
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("LINES", "50")
     for pool in ("EVALUATIONS", "PROPOSALS"):  # by default as many as there are CPUs
         monkeypatch.setenv(f"NKI_AGENT_DAEMON__{pool}", "2")
-    # On a busy machine the log's verification, at the lowest priority, takes longer than people wait for it.
-    for module in ("home_owner", "log_verification"):
-        monkeypatch.setattr(f"daemon.{module}.PATIENCE_SECONDS", 300.0)
 
 
 def said(called) -> str:
