@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from targets.nki.rewrites.arithmetic import are_equal_integers
-from targets.nki.rewrites.syntax import code_of
+from targets.nki.rewrites.syntax import bound_names, code_of
 
 # --- neighbouring slices -----------------------------------------------------------------------------
 
@@ -131,8 +131,7 @@ class _TileShapes(cst.CSTVisitor):
         self._forget(node.target)
 
     def _forget(self, target: cst.BaseExpression) -> None:
-        parts = target.elements if isinstance(target, cst.Tuple | cst.List) else ()
-        self.found |= dict.fromkeys([code_of(target), *(code_of(item.value) for item in parts)])
+        self.found |= dict.fromkeys(name for name in bound_names(target) if name is not None)
 
 
 def _declared_shape(value: cst.BaseExpression) -> tuple[str, ...] | None:

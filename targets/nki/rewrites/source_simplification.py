@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import libcst as cst
@@ -20,7 +20,7 @@ from targets.nki.rewrites.range_simplification import apply_ranges
 from targets.nki.rewrites.slice_simplification import drop_whole_slices, merge_neighbours
 from targets.nki.rewrites.source_layout import wrap_long_lines
 from targets.nki.rewrites.source_tree import SourceError
-from targets.nki.rewrites.syntax import code_of, splice_block
+from targets.nki.rewrites.syntax import bound_names, code_of, splice_block
 
 ImportT = TypeVar("ImportT", cst.Import, cst.ImportFrom)
 
@@ -153,7 +153,7 @@ def _names_bound_in(node: cst.CSTNode) -> set[str]:
             one, cst.AssignTarget | cst.AugAssign | cst.AnnAssign | cst.For | cst.CompFor | cst.NamedExpr
         )
     ]
-    return {name for target in targets for name in _bound_names(target) if name is not None}
+    return {name for target in targets for name in bound_names(target) if name is not None}
 
 
 class _NeededNames(cst.CSTVisitor):
@@ -166,7 +166,7 @@ class _NeededNames(cst.CSTVisitor):
 
     def visit_For(self, node: cst.For) -> bool:  # noqa: N802
         node.iter.visit(self)
-        bound = Counter(name for name in _bound_names(node.target) if name is not None)
+        bound = Counter(name for name in bound_names(node.target) if name is not None)
         self._bound += bound
         node.body.visit(self)
         self._bound -= bound
@@ -297,7 +297,7 @@ class _UnusedNameRemover(cst.CSTTransformer):
         self, original_node: cst.Assign, updated_node: cst.Assign
     ) -> cst.Assign | cst.RemovalSentinel:
         del original_node
-        bound = [name for item in updated_node.targets for name in _bound_names(item.target)]
+        bound = [name for item in updated_node.targets for name in bound_names(item.target)]
         dead = all(name is not None and name not in self._used for name in bound)
         return cst.RemoveFromParent() if dead and _is_pure(updated_node.value) else updated_node
 
@@ -340,17 +340,6 @@ def _with_names(node: ImportT, kept: Sequence[cst.ImportAlias]) -> ImportT:
         return node
     last = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return node.with_changes(names=[*kept[:-1], last])
-
-
-def _bound_names(target: cst.BaseExpression) -> Iterator[str | None]:
-    """The names that a target binds; None for anything else."""
-    if isinstance(target, cst.Name):
-        yield target.value
-    elif isinstance(target, cst.Tuple | cst.List):
-        for item in target.elements:
-            yield from _bound_names(item.value)
-    else:
-        yield None
 
 
 def _is_pure(value: cst.BaseExpression) -> bool:

@@ -5,7 +5,7 @@ Rewrites define a replacement for some nodes of the tree; all other nodes are em
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import libcst as cst
 
@@ -79,6 +79,17 @@ def parse_expression(code: str) -> cst.BaseExpression:
 def code_of(node: cst.CSTNode | None) -> str:
     """Return a node's source; nothing for None."""
     return "" if node is None else cst.Module([]).code_for_node(node)
+
+
+def bound_names(target: cst.BaseExpression) -> Iterator[str | None]:
+    """Yield the names that a target binds; None for anything else."""
+    if isinstance(target, cst.Name):
+        yield target.value
+    elif isinstance(target, cst.Tuple | cst.List):
+        for item in target.elements:
+            yield from bound_names(item.value)
+    else:
+        yield None
 
 
 def group_factor(code: str, *, first: bool = False) -> str:

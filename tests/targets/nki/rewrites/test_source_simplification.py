@@ -176,6 +176,7 @@ TILE = "t = nl.ndarray((128, n), buffer=nl.sbuf)\n"
         ("f(x[0:128, :])", "f(x[0:128, :])"),
         ("t = g()\nf(t[:, :])", "t = g()\nf(t[:, :])"),
         ("for t in a:\n    f(t[:, :])", "for t in a:\n    f(t[:, :])"),
+        ("for a, (c, t) in b:\n    f(t[:, :])", "for a, (c, t) in b:\n    f(t[:, :])"),
         ("for a, t in b:\n    f(t[:, :])", "for a, t in b:\n    f(t[:, :])"),
     ],
 )
