@@ -16,6 +16,7 @@ def kernel(x):
     return out
 """
 
+# Tensors and instructions are counted; the sums beside them put off the count's limit by minutes.
 _BODIES = {
     "loop": "while True:\n        pass",
     "loop that catches": (
@@ -29,8 +30,10 @@ _BODIES = {
     "power": "7 ** 10**9",
     "digits": "len(str(7 ** 10**8))",
     "recursion": ("def half(n):\n        return half(n - 1) + half(n - 1) if n else 1\n    half(90)"),
-    "instructions": "while True:\n        nisa.memset(dst=t, value=0.0)",
-    "tensors": "while True:\n        nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.hbm)",
+    "instructions": "while True:\n        sum(range(10**4))\n        nisa.memset(dst=t, value=0.0)",
+    "tensors": (
+        "while True:\n        sum(range(10**4))\n        nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.hbm)"
+    ),
 }
 
 _CONSTANTS = {
