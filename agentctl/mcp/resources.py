@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from mcp_types import Resource, ResourceTemplate, TextResourceContents
 
+from agentctl.command_answers import is_owned
 from agentctl.mcp.answers import RefusedCall
 from agentctl.progress_bar import ProgressBar
 from agentctl.run_lookup import find_run
@@ -127,7 +128,14 @@ def _read_report(home: Path, run: str) -> str:
     with LogReader.open(home) as reader, ProgressBar("", wanted=False) as bar:
         name = str(find_run(reader, run)["run"])
         return render_markdown(
-            gather_report(reader, name, version=version("nki-kernel-agent"), now=now, progress=bar)
+            gather_report(
+                reader,
+                name,
+                owned=is_owned(home),
+                version=version("nki-kernel-agent"),
+                now=now,
+                progress=bar,
+            )
         )
 
 

@@ -157,11 +157,14 @@ def gather_report(
     reader: LogReader,
     run: str,
     *,
+    owned: bool,
     version: str,
     now: str,
     progress: ProgressCallback | None = None,
 ) -> ReportDocument:
     """Collect the report of a run; `version` is this program's, `now` the time of writing in UTC.
+
+    `owned` says whether somebody owns the home: an unfinished run of a home without owner is interrupted.
 
     The run's events are read once; `progress` is called meanwhile.
 
@@ -183,7 +186,7 @@ def gather_report(
         and seeds.load_problem(problem.name).digest == problem.digest
     )
     initial, best = (_kernel_report(reader, run, one) for one in (state.initial, state.best))
-    view, attempts = _redact_view(run_view(run, state)), reader.attempt_rows(run)
+    view, attempts = _redact_view(run_view(run, state, owned=owned)), reader.attempt_rows(run)
     facts, path, spending = FactsWalk(reader.get_blob), PathWalk(), SpendingWalk(run)
     for _ in walk_events(reader, run, facts, path, spending, progress=progress):
         pass

@@ -13,7 +13,7 @@ from agentctl.formatting import (
     format_start,
 )
 from agentctl.reports.document import ReportDocument
-from agentctl.views.run import LatencyInterval, RunView
+from agentctl.views.run import INTERRUPTED, LatencyInterval, RunView
 from state.model import TRANSLATION_KEY
 
 SOURCE_NOTES: dict[bool | None, str] = {
@@ -33,8 +33,10 @@ def report_title(found: ReportDocument) -> str:
 
 
 def run_ending(found: ReportDocument) -> str:
-    """Return the run's state, and why it ended if it has."""
+    """Return the run's state, and why it ended, or how to continue it if nobody advances it."""
     run = found.run
+    if run.state == INTERRUPTED:
+        return f"{run.state} (agentctl resume {run.id} carries on)"
     reasons = {reason.value: text for reason, text in STOP_REASONS.items()}
     return f"{run.state}, {reasons[run.reason]}" if run.reason else run.state
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentctl.app import Session, common_options
+from agentctl.command_answers import is_owned
 from agentctl.run_lookup import find_run
 from agentctl.views import as_json
 from daemon import exits
@@ -73,7 +74,14 @@ def report(session: Session, run: str, output: Path | None) -> None:
     with LogReader.open(session.home) as reader:
         run = str(find_run(reader, run)["run"])
         with session.progress_bar("reading the run") as bar:
-            found = gather_report(reader, run, version=version("nki-kernel-agent"), now=now, progress=bar)
+            found = gather_report(
+                reader,
+                run,
+                owned=is_owned(session.home),
+                version=version("nki-kernel-agent"),
+                now=now,
+                progress=bar,
+            )
     text = form(found)
     if output is None:
         click.echo(text, nl=False)

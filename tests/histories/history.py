@@ -150,7 +150,7 @@ def digest_report(path: Path, home: Path) -> dict[str, str]:
     verify_log(home).require_ok("the log with the run")
     with LogReader.open(home) as reader:
         run = read_archive(path).manifest.run
-        found = gather_report(reader, run, version="1.2.3", now="2026-01-02T03:04:05+00:00")
+        found = gather_report(reader, run, owned=False, version="1.2.3", now="2026-01-02T03:04:05+00:00")
         return {name: _short(section) for name, section in as_json(found).items()}
 
 

@@ -26,7 +26,8 @@ ROOFLINE = KernelRoofline(
 @pytest.fixture
 def made(home, finished) -> ReportDocument:
     with LogReader.open(home) as reader:
-        return gather_report(reader, finished, version="1.2.3", now="2026-01-02T03:04:05+00:00")
+        now = "2026-01-02T03:04:05+00:00"
+        return gather_report(reader, finished, owned=False, version="1.2.3", now=now)
 
 
 @pytest.fixture

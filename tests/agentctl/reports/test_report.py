@@ -11,6 +11,8 @@ import pytest
 from agentctl.reports.reproduction import changed_settings
 from agentctl.views import as_json
 from remote.errors import InfrastructureError
+from state.home import HomeLayout
+from state.lock import HomeLock
 from state.model import ErrorInfo, RunConfig, Verdict
 from state.reader import LogReader
 from tests.support import fakes
@@ -55,6 +57,19 @@ def test_a_run_that_has_just_begun_can_be_reported_on(ctl, home, tmp_path):
     called = ctl("report", run, "-o", tmp_path / "r.html")
     assert called.status == 0, called.err
     assert "no correct kernel" in (tmp_path / "r.html").read_text()
+
+
+def test_an_unfinished_run_of_a_home_without_owner_is_interrupted(ctl, home):
+    run = fakes.submit_run(home)
+    fakes.take_commands(home)
+    left = ctl("report", run)
+    assert f"interrupted (agentctl resume {run} carries on)" in left.out
+    assert ctl("report", run, "--json").json["run"]["state"] == "interrupted"
+    assert ctl("status", run, "--json").json["runs"][0]["state"] == "interrupted"
+    owner = HomeLock(HomeLayout(home).lock)
+    assert "interrupted" not in ctl("report", run).out
+    assert ctl("report", run, "--json").json["run"]["state"] == "queued"
+    owner.release()
 
 
 def test_what_machines_are_called_is_in_no_report_and_no_export(ctl, home, monkeypatch, tmp_path):
