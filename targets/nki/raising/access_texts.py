@@ -63,7 +63,7 @@ def window_text(start: AffineNumber, size: int, stride: int, names: Sequence[str
 
 def access_text(name: str, item: RowOperand, place: Sequence[AffineNumber], scope: LoopScope) -> str:
     """The source of an operand of the tensor or tile `name` that begins at `place`."""
-    if item.dtype == item.home.dtype:
+    if item.dtype == item.home.dtype and not item.column_step:
         if not item.flat:
             return _windowed(name, item.home, item.dims, place=place, scope=scope)
         for form in (_reshaped, _broadcast_rows, _split_window):
@@ -71,8 +71,20 @@ def access_text(name: str, item: RowOperand, place: Sequence[AffineNumber], scop
             if text is not None:
                 return text
     offset = place[0] if item.flat else _flat_offset(item.home, place)
+    if item.column_step:
+        return _chosen_columns(name, item, offset, scope)
     pattern = ", ".join(f"[{step}, {count}]" for step, count in item.dims)
     cast = "" if item.dtype == item.home.dtype else f", dtype=nl.{item.dtype}"
+    return f"{name}.ap(pattern=[{pattern}], offset={affine_text(offset, scope.names)}{cast})"
+
+
+def _chosen_columns(name: str, item: RowOperand, offset: AffineNumber, scope: LoopScope) -> str:
+    """The columns that an index chooses from, to the end of the tile, as a program does not say the last."""
+    (row, rows), step = item.dims[0], item.column_step
+    last = scope.largest(tuple(number % item.home.strides[0] for number in offset))
+    columns = max(1, -(-(item.home.strides[0] - last) // step))
+    cast = "" if item.dtype == item.home.dtype else f", dtype=nl.{item.dtype}"
+    pattern = f"[{row}, {rows}], [{step}, {columns}]"
     return f"{name}.ap(pattern=[{pattern}], offset={affine_text(offset, scope.names)}{cast})"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from nki_sim.dtypes import DTYPES
 from nki_sim.operators import OPERATORS, Argument
 from targets.nki.raising.instruction_rows import NotRaised, RowKey
 
@@ -21,25 +22,38 @@ _WITHOUT_DEFAULT = frozenset({"accumulate"})
 
 
 def call_text(key: RowKey, operands: Mapping[str, str], counted: Mapping[str, str]) -> str:
-    """The source of a call; `operands` and `counted` have the sources of tensors and moving integers."""
+    """The source of a call; `operands` and `counted` have the sources of tensors and moving integers.
+
+    An operand of a group's name is the whole group; otherwise the group is a list of its operands.
+    """
     operator = OPERATORS[key.op]
     params = {name: item.value for name, item in key.params}
     words: dict[str, str] = {}
     for argument in operator.arguments:
+        if argument.group in operands:
+            words[argument.group] = operands[argument.group]
+            continue
         text = operands.get(argument.name) or counted.get(argument.name)
         if text is None and argument.name in params:
-            text = _parameter_text(argument, params[argument.name])
+            text = _parameter_text(argument, _typed_value(key, argument.name, params[argument.name]))
         if text is None or (text == _default_text(argument) and argument.name not in _WITHOUT_DEFAULT):
             continue
         if argument.group:
             words[argument.group] = f"{words[argument.group]}, {text}" if argument.group in words else text
         else:
             words[argument.name] = text
-    for name in operator.groups:
+    for name in operator.groups.keys() - operands.keys():
         words[name] = f"[{words[name]}]"
     if operator.engines != ("dma",) and key.engine != _default_engine(key, params):
         words["engine"] = f"nisa.engine.{key.engine}"
     return f"nisa.{key.op}({', '.join(f'{name}={text}' for name, text in words.items())})"
+
+
+def _typed_value(key: RowKey, name: str, value: Any) -> Any:
+    """A parameter's value; what fills a tile of integers is an integer, as `memset` converts nothing."""
+    if key.op != "memset" or name != "value" or not isinstance(value, float):
+        return value
+    return int(value) if DTYPES[key.operands[0].dtype].kind in {"int", "uint"} else value
 
 
 def _default_engine(key: RowKey, params: Mapping[str, Any]) -> str:

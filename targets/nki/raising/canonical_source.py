@@ -12,11 +12,21 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from nki_sim.forms import index_role
+from nki_sim.operators import OPERATORS
+from nki_sim.operators.rules.mx import QUADRANT, SCALE_ROWS
 from nki_sim.program.ir import Program
 from targets.nki.raising.access_texts import LoopScope, access_text, affine_text
 from targets.nki.raising.call_texts import call_text
-from targets.nki.raising.instruction_rows import NotRaised, Parameter, RowKey, TileClass, held_constants
-from targets.nki.raising.loop_recognition import Call, Node, Repeat
+from targets.nki.raising.instruction_rows import (
+    NotRaised,
+    Parameter,
+    RowKey,
+    RowOperand,
+    TileClass,
+    held_constants,
+)
+from targets.nki.raising.loop_recognition import AffineNumber, Call, Node, Repeat
 from targets.nki.raising.original_source import OriginalKernel
 from targets.nki.raising.tile_families import LoopPath, TileFamily
 
@@ -157,6 +167,7 @@ class _SourceWriter:
         number, start = self._calls, 0
         self._calls += 1
         operands: dict[str, str] = {}
+        accesses: dict[str, _Access] = {}
         for position, item in enumerate(call.key.operands):
             if item.tensor is None:
                 name = self._tile_text(number, position, scope)
@@ -165,7 +176,16 @@ class _SourceWriter:
                 name = self._fixed[item.tensor]
             place = call.numbers[start : start + item.places]
             operands[item.role] = access_text(name, item, place, scope)
+            accesses[item.role] = _Access(name, item, tuple(place))
             start += item.places
+        for item in call.key.operands:
+            if item.column_step:
+                index, count = operands[index_role(item.role)], item.dims[1][1]
+                operands[item.role] += f".indirect({index}, num_elem={count})"
+        for group, roles in OPERATORS[call.key.op].groups.items():
+            joined = _join_quadrants([accesses[role] for role in roles if role in accesses])
+            if joined is not None:
+                operands[group] = access_text(joined.name, joined.item, joined.place, scope)
         moving = dict(zip(call.key.counted, call.numbers[start:], strict=True))
         counted = {name: affine_text(value, scope.names) for name, value in moving.items()}
         self._comment(call.line, depth)
@@ -190,6 +210,30 @@ class _SourceWriter:
         if line != self._last_line and text:
             self._add(f"# {line}: {text[:MAX_COMMENT]}", depth)
         self._last_line = line
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """An operand, the source of its tensor, and where it begins."""
+
+    name: str
+    item: RowOperand
+    place: tuple[AffineNumber, ...]
+
+
+def _join_quadrants(parts: Sequence[_Access]) -> _Access | None:
+    """The tile whose quadrants hold the scales of an MX operand; None if the operands are no such parts."""
+    first = parts[0]
+    (row, count), *columns = first.item.dims
+    if not first.item.home.on_chip or count != SCALE_ROWS:
+        return None
+    for number, part in enumerate(parts):
+        (begin, *steps), *others = first.place
+        moved = ((begin + number * QUADRANT * (row if first.item.flat else 1), *steps), *others)
+        if part != replace(first, item=replace(first.item, role=part.item.role), place=moved):
+            return None
+    rows = QUADRANT * (len(parts) - 1) + SCALE_ROWS
+    return replace(first, item=replace(first.item, dims=((row, rows), *columns)))
 
 
 def _constant_text(program: Program, number: int) -> str:

@@ -42,7 +42,8 @@ class TileClass:
 class RowOperand:
     """An operand of a call: `tensor` is an argument's or output's number, None for tiles.
 
-    If `flat`, its place is one number, an offset; otherwise one number for each dimension.
+    If `flat`, its place is one number, an offset; otherwise one number for each dimension. `column_step` is
+    nonzero if an index chooses its columns, that many elements apart (`.indirect`).
     """
 
     role: str
@@ -51,6 +52,7 @@ class RowOperand:
     home: TileClass
     tensor: int | None
     flat: bool
+    column_step: int = 0
 
     @property
     def places(self) -> int:
@@ -125,9 +127,12 @@ def _require_expressible(program: Program) -> None:
         state = operator.state.name if operator.state is not None else ""
         if operator.internal:
             raise NotRaised(f"the internal instruction {form.op}")
+        gathered = {item.role: item for item, _ in form.column_lookups}
         for item in form.operands:
-            if item.index_step:
+            if item.index_step and item.role not in gathered:
                 raise NotRaised(f"{form.op} with an address that depends on data")
+            if item.role in gathered and form.op == "nc_matmul_mx":
+                raise NotRaised(f"{form.op} of columns that an index chooses, as quadrants share its scales")
             if item.buffer == "register" and item.role != state:
                 raise NotRaised(f"{form.op} with a register")
 
@@ -225,7 +230,9 @@ class _RowReader:
             if name not in counted and not (name == "accumulate" and homes[0] in self._implied)
         )
         operands = tuple(
-            RowOperand(item.role, item.dims, item.dtype, self._classes[home], tensor, is_flat)
+            RowOperand(
+                item.role, item.dims, item.dtype, self._classes[home], tensor, is_flat, item.index_step
+            )
             for item, home, tensor, is_flat in zip(form.operands, homes, fixed, flat, strict=True)
             if item.buffer != "register"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -249,6 +250,92 @@ def test_comments_have_the_original_lines() -> None:
     raised = raise_program(trace(STUDENT, X), STUDENT)
     line = next(n for n, text in enumerate(STUDENT.splitlines(), 1) if "nisa.activation" in text)
     assert f"# {line}: nisa.activation(dst=answer, op=nl.exp, data=t)" in raised
+
+
+QUANTISED = _kernel("""
+    out = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    for j in range(2):
+        t = nl.ndarray((128, 256), dtype=nl.bfloat16, buffer=nl.sbuf)
+        q = nl.ndarray((128, 64), dtype=nl.float8_e4m3fn_x4, buffer=nl.sbuf)
+        s = nl.ndarray((128, 64), dtype=nl.uint8, buffer=nl.sbuf)
+        p = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+        r = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(t, x[:, j * 256:(j + 1) * 256])
+        nisa.memset(s, 127)
+        nisa.quantize_mx(q, t, s)
+        nisa.nc_matmul_mx(p, q, q, s, s)
+        nisa.memset(s.view(nl.int8), -1)
+        nisa.tensor_copy(r, p)
+        nisa.dma_copy(out[:, j * 64:(j + 1) * 64], r)
+    return out
+""")
+
+CHOSEN = _kernel(
+    """
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    i = nl.ndarray((128, 2), dtype=nl.uint16, buffer=nl.sbuf)
+    r = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(t, x)
+    nisa.dma_copy(i, index)
+    nisa.memset(r, 0.0)
+    for k in range(4):
+        nisa.tensor_copy(r[:, k * 8:(k + 1) * 8], t[:, k * 16:(k + 1) * 16].indirect(i, 8))
+    nisa.tensor_copy(r[:, 32:64:2].indirect(i, 16), t[:, 0:16])
+    nisa.dma_copy(out, r)
+    return out
+""",
+    parameters="x, index",
+)
+
+MX_COLUMNS = _kernel(
+    """
+    out = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    def load(source):
+        made = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(made, source)
+        return made
+    a, b, sa, sb, i = load(x), load(y), load(sx), load(sy), load(index)
+    p = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul_mx(p, a, b.indirect(i, 32), sa, sb.indirect(i, 32))
+    r = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(r, p)
+    nisa.dma_copy(out, r)
+    return out
+""",
+    parameters="x, y, sx, sy, index",
+)
+
+
+def trace_trn3(source: str, *arrays: tuple[tuple[int, ...], str]) -> Program:
+    return nki_sim.trace(source, args=[ArraySpec(*one) for one in arrays], target="trn3")
+
+
+def test_mx_kernels_are_raised_with_integers_in_tiles_of_integers() -> None:
+    before = trace_trn3(QUANTISED, ((128, 512), "bfloat16"))
+    raised = raise_program(before, QUANTISED)
+    assert "nisa.memset(dst=s, value=127)" in raised
+    assert re.search(r"nisa\.memset\(dst=s\..*int8\), value=-1\)", raised)
+    assert "stationary_scale=s[0 : 100, :], moving_scale=s[0 : 100, :]" in raised
+    assert program_digest(trace_trn3(raised, ((128, 512), "bfloat16"))) == program_digest(before)
+
+
+def test_columns_that_an_index_chooses_are_raised() -> None:
+    arrays = ((128, 64), "float32"), ((128, 2), "uint16")
+    before = trace_trn3(CHOSEN, *arrays)
+    raised = raise_program(before, CHOSEN)
+    assert "for i in nl.affine_range(4):" in raised
+    assert "t.ap(pattern=[[64, 128], [1, 16]], offset=i * 16).indirect(i_2, num_elem=8)" in raised
+    assert "r.ap(pattern=[[64, 128], [2, 16]], offset=32).indirect(i_2, num_elem=16)" in raised
+    assert program_digest(trace_trn3(raised, *arrays)) == program_digest(before)
+
+
+def test_chosen_columns_of_mx_operands_have_no_canonical_form() -> None:
+    kinds = ("float8_e4m3fn_x4", "float8_e4m3fn_x4", "uint8", "uint8", "uint16")
+    arrays = [((64, columns), kind) for columns, kind in zip((16, 48, 16, 48, 1), kinds, strict=True)]
+    form = make_canonical(trace_trn3(MX_COLUMNS, *arrays), MX_COLUMNS)
+    assert form.source is None
+    assert form.reason == "nc_matmul_mx of columns that an index chooses, as quadrants share its scales"
 
 
 DEVICE_LOOP = _kernel("""
