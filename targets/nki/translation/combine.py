@@ -9,7 +9,7 @@ from itertools import product
 from math import prod
 
 from targets.nki.translation.access import Atom
-from targets.nki.translation.elementwise import float_text
+from targets.nki.translation.elementwise import add_border, float_text
 from targets.nki.translation.layout import blocker
 from targets.nki.translation.loads import write_load
 from targets.nki.translation.stage import Rows, StageContext, Tile
@@ -172,7 +172,7 @@ def make_assembled(
         for boxes in _around(value):
             with context.rows(lines, partition) as rows:
                 target = context.view(tile, rows, free, boxes)
-                lines.add(f"nisa.memset(dst={target}, value={float_text(value.base)})")
+                add_border(lines, target, value.base)
     for part in value.parts:
         is_held = part.value in context.windows
         in_place = _loads_in_place(part, partition, free)
@@ -192,7 +192,7 @@ def make_assembled(
             target = context.view(tile, rows, free, boxes)
             if source is None:
                 assert isinstance(part.value, Number)
-                lines.add(f"nisa.memset(dst={target}, value={float_text(part.value.number)})")
+                add_border(lines, target, part.value.number)
                 continue
             inside = {atom: own for own, atom in owns.items()}
             wanted = [inside.get(atom, atom) for atom in free]

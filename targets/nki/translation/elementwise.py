@@ -12,9 +12,10 @@ from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.constants import AffineNumbers, find_affine, find_predicate, split_band
 from targets.nki.translation.simplify import COMMUTATIVE
 from targets.nki.translation.stage import Rows, StageContext, Tile
-from targets.nki.translation.text import product_text, sum_text
+from targets.nki.translation.text import Lines, product_text, sum_text
 from targets.nki.translation.transposes import enter_loop
 from targets.nki.translation.values import (
+    Assembled,
     Binary,
     Load,
     Number,
@@ -68,6 +69,11 @@ def float_text(number: float) -> str:
     if np.isfinite(number):
         return repr(float(number))
     return f'float("{number}")'
+
+
+def add_border(lines: Lines, target: str, number: float) -> None:
+    """Fill a few elements around others with a number, by the engine that has the least to do otherwise."""
+    lines.add(f"nisa.memset(dst={target}, value={float_text(number)}, engine=nisa.engine.gpsimd)")
 
 
 def _fill(  # noqa: PLR0917  a maker's arguments, a name, and the instruction
@@ -451,8 +457,12 @@ def _column_text(context: StageContext, operand: Tile | float, rows: Rows, *, pl
 def _three_operands(
     context: StageContext, value: Binary, partition: Atom | None, *, free: tuple[Atom, ...]
 ) -> Tile | None:
-    """(data op0 scalar) op1 tensor as one instruction, if one operand is made by a number or a column."""
-    for inner, other, turned in ((value.left, value.right, False), (value.right, value.left, True)):
+    """(data op0 scalar) op1 tensor as one instruction, if one operand is made by a number or a column.
+
+    Of two such operands it takes the one whose data no instruction has to make.
+    """
+    sides = [(value.left, value.right, False), (value.right, value.left, True)]
+    for inner, other, turned in sorted(sides, key=lambda side: _is_computed(context, side[0], partition)):
         if not isinstance(inner, Binary) or not context.is_absorbable(inner) or inner is other:
             continue
         first = _scalar_step(context, inner, partition, free=free)
@@ -474,6 +484,17 @@ def _three_operands(
 
         return _fill(context, _STEMS.get(value.function, "mask"), value, partition, free, instruction)
     return None
+
+
+def _is_computed(context: StageContext, value: Value, partition: Atom | None) -> bool:
+    """Whether both operands of a function are computed, or columns: none is there or is loaded."""
+    ready = [
+        item
+        for item in value.operands
+        if (isinstance(item, Load | Assembled) or not context.is_absorbable(item))
+        and not context.is_column(item, partition)
+    ]
+    return not ready
 
 
 def _scalar_steps(

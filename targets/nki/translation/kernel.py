@@ -128,6 +128,8 @@ class _Layout:
     """A loop of independent products that lies inside the partitions."""
     outside: tuple[Atom, ...] = ()
     """Loops that could lie inside the partitions, and are outside to save room."""
+    grouped: Atom | None = None
+    """The rows in each partition: outside, they would leave partitions empty for nothing."""
     is_plain: bool = True
     """Whether the loops are as they were. Shorter tiles are tried for such layouts only."""
 
@@ -137,7 +139,8 @@ def _split_layout(
 ) -> _Layout:
     """Several rows in each partition."""
     split, loops, outer = split_rows(stores, atoms, row, inner)
-    return _Layout(split, outer, loops, outside=outside, is_plain=False)
+    grouped = loops[loops.index(outer) + 1]
+    return _Layout(split, outer, loops, outside=outside, grouped=grouped, is_plain=False)
 
 
 def _paired_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], pair: tuple[Atom, Atom]) -> _Layout:
@@ -437,7 +440,10 @@ class KernelWriter:
             for packing in convolution.find_packings(stores)
         }
         first, *others = alone
-        likely = {**packed, **paired, **grouped, first: alone[first], **batched}
+        same: dict[str | None, Callable[[], _Layout]] = {
+            name: made for name, made in grouped.items() if name and name.startswith(f"{first} by ")
+        }
+        likely = {**packed, **paired, **(same or grouped), first: alone[first], **batched, **grouped}
         return likely | {name: alone[name] for name in others}
 
     def _write_layout(self, layout: _Layout) -> list[str]:
@@ -462,6 +468,8 @@ class KernelWriter:
         lengths = self.layout.tile_lengths if layout.is_plain else [self.layout.tile_length]
         for longest in lengths:
             free = _limit_free(outer, row, atoms, bound, longest=longest)
+            if layout.grouped in free:
+                raise UntranslatableError("rows of a partition that do not lie side by side")
             nest = Nest(free, row, atoms, self.layout.loads_again)
             self.choices.has_shared_rows |= nest.row_tiles > 1 and any(map(_lacks_outer, items))
             for max_held in _HELD_OPERANDS:

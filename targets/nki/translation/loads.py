@@ -16,6 +16,8 @@ from targets.nki.translation.values import Load, PairedLoad, Value
 
 _MAX_LOOPS = 4
 """Loops that an instruction walks in each partition."""
+_MOST_SAME = 64
+"""float32 per partition up to which all rows are loaded at once, if they are the same in outer loops."""
 
 
 def make_load(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:
@@ -26,11 +28,27 @@ def make_load(context: StageContext, value: Value, partition: Atom | None, free:
     if (whole := context.whole_runs(value, partition, free)) is not None:
         tile = context.tile(whole[0], partition)
         return tile.at(*whole[1:])
-    lines = context.lines(value)
     free = tuple(sorted(free, key=lambda atom: -value.access.stride(atom)))  # in runs, as they lie in HBM
-    tile = context.new_tile(f"{value.buffer.name}_tile", partition, free, lines, dtype=value.buffer.dtype)
+    is_held = _is_same_outside(context, value, free) and partition == context.nest.row
+    lines = context.levels[0] if is_held else context.lines(value)
+    tile = context.new_tile(
+        f"{value.buffer.name}_tile",
+        partition,
+        free,
+        lines,
+        dtype=value.buffer.dtype,
+        chunks=context.nest.row_tiles if is_held else None,
+    )
     write_load(context, value, tile, lines)
     return tile if value.buffer.dtype == "float32" else _widened(context, value, tile)
+
+
+def _is_same_outside(context: StageContext, load: Load, free: tuple[Atom, ...]) -> bool:
+    """Whether a few numbers in each row do not vary with the outer loops: all rows are then loaded once."""
+    nest = context.nest
+    if nest.row not in load.atoms or load.atoms & {*nest.outer} or not nest.outer:
+        return False
+    return nest.row_tiles > 1 and nest.row_tiles * prod(nest.width(atom) for atom in free) <= _MOST_SAME
 
 
 def make_paired_load(
@@ -86,7 +104,8 @@ def turn_tile(
             for atom, stride, size in zip(data.free, strides, sizes, strict=True)
             if atom in loops
         )
-        start = sum_text(offset, product_text(rows.chunk or "0", prod(sizes)))
+        chunk = rows.chunk if rows.chunk and data.chunks > 1 else "0"
+        start = sum_text(offset, product_text(chunk, prod(sizes)))
         by_atom = dict(zip(data.free, strides, strict=True))
         pairs = "".join(
             f", [{-by_atom[atom] if atom in loops else by_atom[atom]}, {context.nest.width(atom)}]"
@@ -114,7 +133,7 @@ def write_load(
 
     One transfer walks only a few loops: the outermost of more are loops of the kernel.
     """
-    if context.nest.chunks(tile.partition) == 1:
+    if tile.chunks == 1:
         with context.rows(lines, tile.partition) as rows:
             write_transfer(context, load, tile, lines=lines, part=part, rows=rows)
         return

@@ -8,7 +8,7 @@ from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
-from targets.nki.translation.elementwise import float_text
+from targets.nki.translation.elementwise import add_border
 from targets.nki.translation.loads import write_transfer
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines
@@ -48,7 +48,7 @@ def make_stacked_rows(
     with context.rows(lines, partition) as rows:
         for span, start, count in _edges(value, covered):
             target = context.view(tile, rows, free, {span: (str(start), count)})
-            lines.add(f"nisa.memset(dst={target}, value={float_text(value.base)})")
+            add_border(lines, target, value.base)
     for row, steps in enumerate(covered):
         if not steps:
             continue

@@ -285,9 +285,10 @@ class StageContext:
         dtype: str = "float32",
         *,
         in_psum: bool = False,
+        chunks: int | None = None,
     ) -> Tile:
-        """Declare a tile, in SBUF if nothing else is said."""
-        name, chunks = self.names.new(stem), self.nest.chunks(partition)
+        """Declare a tile, in SBUF if nothing else is said; of the row loop it has one chunk, or so many."""
+        name, chunks = self.names.new(stem), chunks or self.nest.chunks(partition)
         height = self.height(partition)
         sizes = [height, *([chunks] if chunks > 1 else []), *(self.nest.width(atom) for atom in free)]
         sizes += [1] if not free else []
@@ -309,7 +310,7 @@ class StageContext:
             elif partition == self.nest.row and lines is not self.levels[-1]:
                 yield Rows(self.nest.row_tile, None, "0")  # the same in every row
             elif partition == self.nest.row:
-                yield Rows(self.row_count(), None, self.row_start())
+                yield Rows(self.row_count(), "i_row" if self.nest.row_tiles > 1 else None, self.row_start())
             elif self.nest.chunks(partition) == 1:
                 yield Rows(partition.size, None, "0")
             else:

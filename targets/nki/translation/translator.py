@@ -45,7 +45,7 @@ def write_variants(
         UntranslatableError: there is no translation; the message names what is in the way.
     """
     expression = _load(spec, size, formula)
-    signature = _signature(spec, size)
+    signature = make_signature(spec, size)
     layout = KernelLayout() if near is None else KernelLayout.from_name(near)
     writer = KernelWriter(expression, signature, layout)
     try:
@@ -138,14 +138,14 @@ def _load(spec: ProblemSpec, size: str, formula: bytes) -> ArrayExpression:
     try:
         found = load_expression(formula, [item.resolve_shape(dims) for item in spec.inputs])
     except UnfollowedError as error:
-        rest = "" if error.part is None else _explain_part(error.part, _signature(spec, size))
+        rest = "" if error.part is None else _explain_part(error.part, make_signature(spec, size))
         raise UntranslatableError(f"{error}{rest}") from None
     except InvalidExpressionError as error:
         raise UntranslatableError(str(error)) from None
     return split_totals(found)
 
 
-def _signature(spec: ProblemSpec, size: str) -> Signature:
+def make_signature(spec: ProblemSpec, size: str) -> Signature:
     dims = spec.dims(size)
     taken = {*RESERVED, spec.name}
     inputs = tuple(

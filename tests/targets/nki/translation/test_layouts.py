@@ -7,10 +7,12 @@ import re
 import numpy as np
 import pytest
 
+from remote.judge.identity.expression import load_expression
 from targets.nki.translation.delay import delay_last
 from targets.nki.translation.interleave import interleave_kernel
+from targets.nki.translation.kernel import KernelWriter
 from targets.nki.translation.kernel_layout import KernelLayout
-from targets.nki.translation.translator import write_kernels, write_variants
+from targets.nki.translation.translator import make_signature, write_kernels, write_variants
 from tests.targets.nki.translation.test_kernels import assert_computes, translate
 
 
@@ -35,6 +37,43 @@ def test_shifted_windows_are_parts_of_one_load_with_a_border():
     source = first_kernel(add_up_taps, (128, 300), (128, 5))
     assert count(source, r"dma_copy\(dst=.*src=a\b") == 1
     assert count(source, r"memset\(dst=joined") == 2  # the two edges, and not the whole tile
+
+
+def add_up_batches(x, w, bias):
+    return sum((x[:, :, k : k + 300] * w[:, k : k + 1] for k in range(3)), start=bias[:, None])
+
+
+def write_with_row(reference, shapes, axis, **layout):
+    """The kernel with an axis of the result on the partitions; it computes the reference."""
+    spec, formula, inputs, outputs = translate(reference, shapes)
+    expression = load_expression(formula, shapes)
+    (node,) = expression.outputs
+    chosen = KernelLayout(rows={node: f"o{node}_{axis}"}, **layout)
+    source = KernelWriter(expression, make_signature(spec, "full"), chosen).write()
+    assert_computes(source, inputs, outputs)
+    return source
+
+
+@pytest.mark.parametrize("channels", [256, 300])
+def test_columns_that_batches_share_are_loaded_once_for_all_rows(channels):
+    shapes = [(3, channels, 302), (channels, 3), (channels,)]
+    source = write_with_row(add_up_batches, shapes, 1, tile_length=512)
+    loops = source[source.index("for i_0") :]
+    assert count(loops, r"dma_copy\(dst=.*src=a\b") == 1
+    assert count(loops, r"dma_copy\(dst=.*src=[bc]\b") == 0
+    assert count(loops, "nisa.activation") == 1  # it adds the bias on the way
+    assert count(loops, "nisa.scalar_tensor_tensor") == 2
+
+
+@pytest.mark.parametrize(("length", "tile"), [(8192, "(64, 4, 4, 302)"), (512, "(128, 302)")])
+def test_a_partition_has_several_rows_only_if_they_lie_side_by_side(length, tile):
+    shapes = [(4, 256, 302), (256, 3), (256,)]
+    spec, formula, inputs, outputs = translate(add_up_batches, shapes)
+    expression = load_expression(formula, shapes)
+    layout = KernelLayout(tile_length=length)
+    source = KernelWriter(expression, make_signature(spec, "full"), layout).write()
+    assert f"a_tile = nl.ndarray({tile}" in source
+    assert_computes(source, inputs, outputs)
 
 
 def border(x, number):
