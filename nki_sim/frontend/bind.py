@@ -8,6 +8,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from nki_sim.errors import KernelError
+from nki_sim.frontend.context import current_recorder
 from nki_sim.frontend.operands import dtype_name
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
@@ -25,7 +27,8 @@ def bind_arguments(
     Lists, tuples, dictionaries, dataclasses and NKI objects are searched; everything else is passed on.
 
     Raises:
-        KernelError: the arguments do not fit the signature or the shapes it declares.
+        KernelError: the arguments do not fit the signature or the shapes it declares, or one is a tensor of a
+            kernel that is being traced.
     """
     bound = _bind_signature(function, args, kwargs)
     arrays: list[Any] = []
@@ -60,6 +63,11 @@ def _bind_signature(
 
 def replace_arrays(value: Any, name: str, declare: DeclareArray) -> Any:
     """Replace each array in the value by what `declare` returns for it."""
+    if isinstance(value, Tensor):
+        raise KernelError(
+            "nested_simulation", f"{name} is a tensor of a kernel that is being traced: it holds no numbers",
+            current_recorder().current_line(), "call the other kernel itself: it then is a part of this one",
+        )  # fmt: skip
     if is_array(value):
         return declare(name, value)
     if isinstance(value, list | tuple):

@@ -244,6 +244,10 @@ PAIRS: dict[str, tuple[str, str]] = {
         LAUNCHED.format(body="    pass"),
     ),
     "nested_kernel_with_spmd_grid": (NESTED.format(grid="[2]"), NESTED.format(grid="")),
+    "nested_simulation": (
+        NESTED.format(grid="").replace("return inner(x)", "return nki.simulate(inner)(x)"),
+        NESTED.format(grid=""),
+    ),
     # files, arguments and results
     "syntax_error": (NESTED.format(grid="["), NESTED.format(grid="")),
     "entry": (NESTED.format(grid="").replace("def kernel", "def outer"), NESTED.format(grid="")),

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import nki_sim
 from nki_sim import ArraySpec
 from nki_sim.errors import KernelError, TargetError
 from nki_sim.frontend import api as nki
@@ -323,6 +324,32 @@ def test_classes_of_kernels_take_their_fields_by_place_or_name() -> None:
     assert (made.bias, made.name, made.level, Options().bias) == (1, "other", 3, None)
     with pytest.raises(TypeError, match="bias"):
         Options(colour=3)
+
+
+NESTED = """
+import nki
+import nki.language as nl
+import nki.isa as nisa
+from nki.simulator import simulate_kernel
+
+@nki.jit
+def inner(x):
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, x)
+    return out
+
+@nki.jit
+def kernel(x):
+    return {call}
+"""
+
+
+@pytest.mark.parametrize("call", ["simulate_kernel(inner, [x])", "nki.simulate(inner)(x)"])
+def test_a_kernels_own_tensors_cannot_be_simulated_inside_it(call: str) -> None:
+    with pytest.raises(KernelError) as caught:
+        nki_sim.trace(NESTED.format(call=call), args=[ArraySpec((128, 64), "float32")])
+    assert (caught.value.code, caught.value.line) == ("nested_simulation", 15)
+    assert "call the other kernel itself" in caught.value.hint
 
 
 class Scaled:
