@@ -9,12 +9,11 @@ from itertools import product
 from math import prod
 
 from targets.nki.translation.access import Atom
-from targets.nki.translation.elementwise import add_border, float_text
 from targets.nki.translation.layout import blocker
 from targets.nki.translation.loads import write_load
 from targets.nki.translation.stage import Rows, StageContext, Tile
-from targets.nki.translation.text import Lines
-from targets.nki.translation.transposes import add_copy, enter_loop
+from targets.nki.translation.text import Lines, float_text
+from targets.nki.translation.transposes import add_border, add_copy, enter_loop
 from targets.nki.translation.values import Assembled, Load, Number, Part, Reduce, Scan, Value
 
 _LONG_SUM = 2048

@@ -12,7 +12,7 @@ from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.constants import AffineNumbers, find_affine, find_predicate, split_band
 from targets.nki.translation.simplify import COMMUTATIVE
 from targets.nki.translation.stage import Rows, StageContext, Tile
-from targets.nki.translation.text import Lines, product_text, sum_text
+from targets.nki.translation.text import float_text, product_text, sum_text
 from targets.nki.translation.transposes import enter_loop
 from targets.nki.translation.values import (
     Assembled,
@@ -62,18 +62,6 @@ class Views:
     def scalar(self, operand: Tile | float) -> str:
         """A number, or a tile of one number for each partition."""
         return self.context.view(operand, self.rows, ()) if isinstance(operand, Tile) else float_text(operand)
-
-
-def float_text(number: float) -> str:
-    """Return a number as a literal."""
-    if np.isfinite(number):
-        return repr(float(number))
-    return f'float("{number}")'
-
-
-def add_border(lines: Lines, target: str, number: float) -> None:
-    """Fill a few elements around others with a number, by the engine that has the least to do otherwise."""
-    lines.add(f"nisa.memset(dst={target}, value={float_text(number)}, engine=nisa.engine.gpsimd)")
 
 
 def _fill(  # noqa: PLR0917  a maker's arguments, a name, and the instruction

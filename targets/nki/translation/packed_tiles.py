@@ -8,11 +8,10 @@ from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
-from targets.nki.translation.elementwise import add_border
 from targets.nki.translation.loads import write_transfer
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines
-from targets.nki.translation.transposes import add_copy
+from targets.nki.translation.transposes import add_border, add_copy
 from targets.nki.translation.values import BandedWeights, StackedRows, TilePart, Value
 
 

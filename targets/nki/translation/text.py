@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import isfinite
 
 INDENT = "    "
 
@@ -72,3 +73,10 @@ def slice_text(start: str, count: str | int, size: int, step: int = 1) -> str:
         last = f"({count} - 1) * {step} + 1" if isinstance(count, str) else (count - 1) * step + 1
         return f"{start} : {sum_text(start, last)} : {step}"
     return f"{start} : {sum_text(start, count)}" if start != "0" else f"0:{count}"
+
+
+def float_text(number: float) -> str:
+    """Return a number as a literal."""
+    if isfinite(number):
+        return repr(float(number))
+    return f'float("{number}")'

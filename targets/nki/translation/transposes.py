@@ -11,7 +11,7 @@ from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
 from targets.nki.translation.layout import BANK, PARTITIONS, blocker, is_scattered
 from targets.nki.translation.stage import Rows, StageContext, Tile
-from targets.nki.translation.text import Lines, product_text, sum_text
+from targets.nki.translation.text import Lines, float_text, product_text, sum_text
 from targets.nki.translation.values import Contract, Load, Value
 
 
@@ -283,6 +283,11 @@ def add_copy(context: StageContext, lines: Lines, target: str, source: str, widt
     """Copy elements by the engine that has less to do."""
     engine = ", engine=nisa.engine.scalar" if context.prefers_scalar(width) else ""
     lines.add(f"nisa.tensor_copy(dst={target}, src={source}{engine})")
+
+
+def add_border(lines: Lines, target: str, number: float) -> None:
+    """Fill a few elements around others with a number, by the engine that has the least to do otherwise."""
+    lines.add(f"nisa.memset(dst={target}, value={float_text(number)}, engine=nisa.engine.gpsimd)")
 
 
 def inner_start(context: StageContext, atom: Atom, rows: Rows) -> str:
