@@ -54,25 +54,18 @@ def _is_same_outside(context: StageContext, load: Load, free: tuple[Atom, ...]) 
 def make_paired_load(
     context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
 ) -> Tile:
-    """A load over two loops that are one on the partitions: a transfer for each step of the outer loop."""
+    """A load over two loops that are one on the partitions."""
     assert isinstance(value, PairedLoad)
     if partition != value.both or value.load.buffer.dtype != "float32":
         raise UntranslatableError("loops that share the partitions, and are not on them")
     load, inner, lines = value.load, value.inner, context.lines(value)
     free = tuple(sorted(free, key=lambda atom: -load.access.stride(atom)))
     tile = context.new_tile(f"{load.buffer.name}_tile", partition, free, lines)
+    count = context.nest.row_tile // inner.size
+    first = product_text("i_row", count) if context.nest.row_tiles > 1 else "0"
+    across = (Run(value.outer, first, count), Run(inner, "0", inner.size))
     with context.rows(lines, partition) as rows:
-        step, count = context.names.new("i_step"), context.nest.row_tile // inner.size
-        with lines.loop(step, count):
-            runs: list[Run | int] = [Run(inner, "0", inner.size), *(context.run(atom, {}) for atom in free)]
-            runs += [1] if not free else []
-            first = sum_text(product_text("i_row", count), step) if context.nest.row_tiles > 1 else step
-            fixed = {**context.variables, value.outer: first}
-            source = array_text(load.buffer, load.access, runs=runs, fixed=fixed)
-            start = f"{step} * {inner.size}"
-            whole = context.view(tile, rows, free)
-            target = f"{whole}[{start} : {start} + {inner.size}]"
-            lines.add(f"nisa.dma_copy(dst={target}, src={source})")
+        write_transfer(context, load, tile, lines=lines, part=(), rows=rows, across=across)
     return tile
 
 
@@ -158,25 +151,22 @@ def write_transfer(
     part: tuple[tuple[Atom, int, Atom], ...],
     rows: Rows,
     chunks: tuple[Run, ...] = (),
+    across: tuple[Run, ...] = (),
 ) -> None:
-    """Write one transfer, and loops around it if it would walk too many."""
+    """Write one transfer, and loops around it if it would walk too many.
+
+    `across` has the loops that are one on the partitions, if there are several.
+    """
     boxes: Box = {atom: (str(first), own.size) for atom, first, own in part}
     owns = {atom: own for atom, _, own in part}
     with ExitStack() as stack:
         whole = [atom for atom in tile.free if atom not in owns and atom != context.nest.row]
-        around = whole[: max(0, len(tile.free) + len(chunks) - _MAX_LOOPS)]
+        around = whole[: max(0, len(tile.free) + len(chunks) + len(across[1:]) - _MAX_LOOPS)]
         fixed = {atom: context.names.new("i_load") for atom in around}
         for atom, name in fixed.items():
             stack.enter_context(lines.loop(name, atom.size))
         walked = tuple(atom for atom in tile.free if atom not in fixed)
-        runs: list[Run | int] = []
-        if tile.partition is None:
-            runs.append(1)
-        elif tile.partition in load.atoms:
-            runs.append(Run(tile.partition, rows.start, rows.count))
-        else:
-            runs.append(Run(tile.partition, "0", rows.count))
-        runs += chunks
+        runs: list[Run | int] = [*(across or _partition_runs(load, tile, rows)), *chunks]
         runs += [
             Run(owns[atom], "0", owns[atom].size) if atom in owns else context.run(atom, {})
             for atom in walked
@@ -185,3 +175,10 @@ def write_transfer(
         source = array_text(load.buffer, load.access, runs=runs, fixed={**context.variables, **fixed})
         target = context.view(tile, rows, walked, boxes, fixed)
         lines.add(f"nisa.dma_copy(dst={target}, src={source})")
+
+
+def _partition_runs(load: Load, tile: Tile, rows: Rows) -> list[Run | int]:
+    """How a transfer walks the partitions."""
+    if tile.partition is None:
+        return [1]
+    return [Run(tile.partition, rows.start if tile.partition in load.atoms else "0", rows.count)]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby, product
 from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
+from targets.nki.translation.hbm import Run
+from targets.nki.translation.layout import BANK
 from targets.nki.translation.loads import write_transfer
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines
 from targets.nki.translation.transposes import add_border, add_copy
-from targets.nki.translation.values import BandedWeights, StackedRows, TilePart, Value
+from targets.nki.translation.values import Band, BandedWeights, StackedRows, TilePart, Value
 
 
 def make_part(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:
@@ -31,7 +34,7 @@ def make_part(context: StageContext, value: Value, partition: Atom | None, free:
 def make_stacked_rows(
     context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
 ) -> Tile:
-    """Rows of an array above each other: a transfer for each row of the stack."""
+    """Rows of an array above each other: one transfer, and one for each step that lacks some of them."""
     assert isinstance(value, StackedRows)
     if partition != value.both or value.steps in context.nest.outer:
         raise UntranslatableError("stacked rows that are not on the partitions")
@@ -48,23 +51,35 @@ def make_stacked_rows(
         for span, start, count in _edges(value, covered):
             target = context.view(tile, rows, free, {span: (str(start), count)})
             add_border(lines, target, value.base)
-    for row, steps in enumerate(covered):
-        if not steps:
-            continue
-        part = Atom(f"{value.steps.name}_{row}", len(steps))
-        first = value.first + steps.start * value.stride + row * value.spacing
-        terms = [
-            (partition if atom == value.inner else atom, by)
-            for atom, by in load.access.terms
-            if atom != value.rows
-        ]
-        access = make_access(
-            load.access.offset + first * row_stride, [*terms, (part, row_stride * value.stride)]
+    for steps, present in _complete_steps(covered):
+        part = Atom(f"{value.steps.name}_{steps.start}", len(steps))
+        row = Atom(f"{value.steps.name}_rows", len(present))
+        first = value.first + steps.start * value.stride + present.start * value.spacing
+        terms = [term for term in load.access.terms if term[0] != value.rows]
+        terms += [(part, row_stride * value.stride), (row, row_stride * value.spacing)]
+        access = make_access(load.access.offset + first * row_stride, terms)
+        count = value.inner.size
+        write_transfer(
+            context,
+            replace(load, access=access),
+            tile,
+            lines=lines,
+            part=((value.steps, steps.start, part), *value.box),
+            rows=Rows(row.size * count, None, "0", first=present.start * count),
+            across=(Run(row, "0", row.size), Run(value.inner, "0", count)),
         )
-        box = ((value.steps, steps.start, part), *value.box)
-        rows = Rows(value.inner.size, None, "0", first=row * value.inner.size)
-        write_transfer(context, replace(load, access=access), tile, lines=lines, part=box, rows=rows)
     return tile
+
+
+def _complete_steps(covered: Sequence[range]) -> Iterator[tuple[range, range]]:
+    """Successive steps that have the same rows, and these rows; steps without any are left out."""
+    begin = min((own.start for own in covered if own), default=0)
+    end = max((own.stop for own in covered if own), default=0)
+    rows = [[row for row, own in enumerate(covered) if step in own] for step in range(begin, end)]
+    for present, group in groupby(range(begin, end), key=lambda step: rows[step - begin]):
+        steps = [*group]
+        if present:
+            yield range(steps[0], steps[-1] + 1), range(present[0], present[-1] + 1)
 
 
 def _covered(value: StackedRows, row: int) -> range:
@@ -91,48 +106,81 @@ def _edges(value: StackedRows, covered: Sequence[range]) -> list[tuple[Atom, int
 def make_banded_weights(
     context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
 ) -> Tile:
-    """Weights where rows of the stack meet rows of the result: gathered once, then copied to their places."""
+    """Weights where rows of the stack meet rows of the result, transposed from the result's channels.
+
+    An engine moves nothing from partition to partition but by transposes. So each row's weights are first
+    copied to their places along the free dimension.
+    """
     assert isinstance(value, BandedWeights)
     nest, lines = context.nest, context.lines(value)
     if partition != value.both or (nest.is_ragged(value.outer) and value.outer == nest.row):
         raise UntranslatableError("weights that are not on the partitions")
-    places = len(value.taps[0])
-    width = nest.width(value.outer)
-    gathered = _gather_taps(context, value, lines)
+    width, count = nest.width(value.outer), value.both.size
+    bands = _write_bands(context, value, lines)
     tile = context.new_tile("weights", partition, (value.groups, value.result), lines)
-    count = value.inner.size
-    blocks = {(band.row, band.step, band.group) for own in value.bands for band in own}
-    results = value.result.size // value.outer.size
-    height = value.both.size // count
-    if len(blocks) * places < height * value.groups.size * results:
-        lines.add(f"nisa.memset(dst={tile.name}, value=0.0)")
-    for at, own in enumerate(value.bands):
-        for band in own:
-            rows = Rows(count, None, "0", first=band.row * count)
-            box = {
-                value.groups: (str(band.group), places),
-                value.result: (str(band.step * width), width),
-            }
-            target = context.view(tile, rows, (value.groups, value.result), box)
-            lines.add(f"nisa.dma_copy(dst={target}, src={gathered}[:, {at}, :, :])")
+    side = max(1, BANK // value.result.size)
+    for first in range(0, value.groups.size, side):
+        groups = range(first, min(first + side, value.groups.size))
+        bank = context.names.new("turned")
+        shape = f"({count}, {len(groups)}, {value.result.size})"
+        lines.add(f"{bank} = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.psum)")
+        for group, step in product(groups, range(value.result.size // value.outer.size)):
+            target = f"{bank}[:, {group - first}, {step * width}:{step * width + width}]"
+            lines.add(f"nisa.nc_transpose(dst={target}, data={bands}[:, {step}, {group}, :])")
+        place = f"{tile.name}[:, {first}:{groups.stop}, :]"
+        add_copy(context, lines, place, bank, len(groups) * value.result.size)
     return tile
 
 
-def _gather_taps(context: StageContext, value: BandedWeights, lines: Lines) -> str:
-    """All weights in one tile: channels on the partitions, then taps, then the result's channels."""
-    depth, places, width = len(value.taps), len(value.taps[0]), context.nest.width(value.outer)
-    name = context.names.new("taps")
-    sizes = (value.inner.size, depth, places, width)
+def _write_bands(context: StageContext, value: BandedWeights, lines: Lines) -> str:
+    """The weights at their places: the result's channels on the partitions, then steps, groups and rows."""
+    width, count, places = context.nest.width(value.outer), value.inner.size, len(value.taps[0])
+    steps, height = value.result.size // value.outer.size, value.both.size // value.inner.size
+    gathered = _gather_taps(context, value, lines)
+    name = context.names.new("bands")
+    sizes = (width, steps, value.groups.size, value.both.size)
     context.used_bytes += 4 * prod(sizes[1:])
-    shape = ", ".join(map(str, sizes))
-    lines.add(f"{name} = nl.ndarray(({shape}), dtype=nl.float32, buffer=nl.sbuf)")
+    lines.add(f"{name} = nl.ndarray({sizes}, dtype=nl.float32, buffer=nl.sbuf)")
+    if sum(map(len, value.bands)) * places < steps * height * value.groups.size:
+        lines.add(f"nisa.memset(dst={name}, value=0.0)")
+    for step in range(steps):
+        found = [(at, band) for at, own in enumerate(value.bands) for band in own if band.step == step]
+        for first, last in _neighbours(found):
+            at, band = first
+            rows = f"{band.row * count}:{(last[1].row + 1) * count}"
+            target = f"{name}[:, {step}, {band.group}:{band.group + places}, {rows}]"
+            source = f"{gathered}[:, :, {at * count}:{(last[0] + 1) * count}]"
+            add_copy(context, lines, target, source, places * (last[0] + 1 - at) * count)
+    return name
+
+
+def _neighbours(found: Sequence[tuple[int, Band]]) -> Iterator[tuple[tuple[int, Band], tuple[int, Band]]]:
+    """The first and the last of successive taps that meet successive rows of one group."""
+
+    def key(place: int) -> tuple[int, int]:
+        at, band = found[place]
+        return at - band.row, band.group
+
+    for _, places in groupby(range(len(found)), key=key):
+        own = [*places]
+        yield found[own[0]], found[own[-1]]
+
+
+def _gather_taps(context: StageContext, value: BandedWeights, lines: Lines) -> str:
+    """All weights in one tile: the result's channels on the partitions, then places, taps and channels."""
+    depth, places, width = len(value.taps), len(value.taps[0]), context.nest.width(value.outer)
+    count = value.inner.size
+    name = context.names.new("taps")
+    sizes = (width, places, depth * count)
+    context.used_bytes += 4 * prod(sizes[1:])
+    lines.add(f"{name} = nl.ndarray({sizes}, dtype=nl.float32, buffer=nl.sbuf)")
     for at, own in enumerate(value.taps):
         for place, tap in enumerate(own):
-            target = f"{name}[:, {at}, {place}, :]"
+            target = f"{name}[:, {place}, {at * count}:{at * count + count}]"
             if tap is None:
-                lines.add(f"nisa.memset(dst={target}, value=0.0)")
+                add_border(lines, target, 0.0)
                 continue
-            made = context.tile(tap, value.inner)
-            with context.rows(lines, value.inner) as rows:
-                add_copy(context, lines, target, context.view(made, rows, (value.outer,)), width)
+            made = context.tile(tap, value.outer)
+            with context.rows(lines, value.outer) as rows:
+                add_copy(context, lines, target, context.view(made, rows, (value.inner,)), count)
     return name

@@ -9,7 +9,7 @@ from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.hbm import Run, array_text
 from targets.nki.translation.loads import turn_tile
-from targets.nki.translation.stage import Rows, StageContext, Store, Tile
+from targets.nki.translation.stage import StageContext, Store, Tile
 from targets.nki.translation.text import Lines
 from targets.nki.translation.transposes import add_copy
 from targets.nki.translation.windows import JointStore, join_stores
@@ -60,7 +60,7 @@ def _write_store(context: StageContext, store: Store) -> None:
 
 
 def _write_paired_store(context: StageContext, store: Store) -> None:
-    """Write a tile of which two loops are on the partitions: a transfer for each step of the outer one."""
+    """Write a tile of which two loops are on the partitions."""
     nest, pair = context.nest, store.pair
     assert pair is not None
     if nest.row != pair.both or store.access.backward:
@@ -70,12 +70,10 @@ def _write_paired_store(context: StageContext, store: Store) -> None:
     free = tuple(sorted(inside, key=lambda atom: -store.access.stride(atom)))
     if store.buffer.dtype != "float32" or tile.free != free or tile.places:
         tile = _rewritten(context, store, tile, lines=lines, free=free)
-    for step in range(pair.outer.size):
-        rows = Rows(pair.inner.size, None, "0", first=step * pair.inner.size)
-        runs: list[Run | int] = [Run(pair.inner, "0", pair.inner.size)]
-        runs += [context.run(atom, {}) for atom in free] or [1]
-        fixed = {**context.variables, pair.outer: str(step)}
-        target = array_text(store.buffer, store.access, runs=runs, fixed=fixed)
+    runs: list[Run | int] = [Run(pair.outer, "0", pair.outer.size), Run(pair.inner, "0", pair.inner.size)]
+    runs += [context.run(atom, {}) for atom in free] or [1]
+    target = array_text(store.buffer, store.access, runs=runs, fixed=context.variables)
+    with context.rows(lines, pair.both) as rows:
         lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, free)})")
 
 

@@ -111,6 +111,17 @@ def test_rows_of_the_input_and_of_the_result_share_products():
     assert count_columns(source) == (3, (72, 3, 112))
 
 
+def test_transfers_move_all_stacked_rows_and_results_of_an_image():
+    spec, formula, _, _ = translate(shifted_products, [(2, 8, 14, 14), (16, 8, 3, 3)])
+    source = write_variants(spec, "full", formula)[0][0]
+    transfers = re.findall(r"dma_copy\(dst=(\w+).*src=(\w+)", source)
+    # the first and the last step lack a row, which is the border
+    assert [pair for pair in transfers if pair[1] == "a"] == [("a_rows", "a")] * 2
+    assert [pair for pair in transfers if pair[0] == "out_0"] == [("out_0", "matmul")]
+    assert [pair for pair in transfers if pair[1] == "b"] == [("b_tile", "b")]
+    assert len(transfers) == 4  # weights get to their places by transposes
+
+
 def test_a_convolution_with_enough_channels_is_not_packed():
     spec, formula, inputs, outputs = translate(shifted_products, [(1, 128, 6, 6), (128, 128, 3, 3)])
     source = write_variants(spec, "full", formula)[0][0]
