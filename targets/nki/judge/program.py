@@ -358,6 +358,7 @@ def _make_profile(found: Mapping[str, Any], explanation: explain.Explanation, pr
         input_bytes=found["inputs_and_weights_size_bytes"],
         peak_flops=counters.peak_flops(target),
         loads=count_input_loads(predicted.compiled.program),
+        program=predicted.compiled.program,
     )
     fields = {
         "predicted": True,

@@ -84,6 +84,73 @@ def test_inputs_that_a_program_loads_repeatedly_are_counted():
     assert vain.count_input_loads(program) == {"w": 3.0, "x": 0.5}
 
 
+TRANSPOSES = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 128), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    a = nl.ndarray((128, 128), dtype=nl.bfloat16, buffer=nl.sbuf)
+    b = nl.ndarray((128, 128), dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.dma_copy(a, x[:, 0:128])
+    for i in range(4):
+        {step}
+        p = nl.ndarray((128, 128), dtype=nl.bfloat16, buffer=nl.psum)
+        nisa.nc_transpose(p, a)
+        nisa.tensor_copy(b, p)
+        {after}
+    nisa.dma_copy(out, b)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "after", "ratio"),
+    [
+        ("pass", "pass", 0.75),
+        ("nisa.dma_copy(a, x[:, 0:128])", "pass", 0.75),  # loaded again, the same data
+        ("nisa.dma_copy(a, x[:, i * 128 : (i + 1) * 128])", "pass", 0.0),
+        ("nisa.dma_copy(a, x[:, i % 2 * 128 : (i % 2 + 1) * 128])", "pass", 0.5),
+        ("pass", "nisa.tensor_copy(a, p)", 0.0),
+        ("pass", "nisa.tensor_scalar(a[0:32], a[0:32], op0=nl.add, operand0=1.0)", 0.0),
+    ],
+)
+def test_transposes_of_the_same_data_are_repeated(step, after, ratio):
+    source = TRANSPOSES.format(step=step, after=after)
+    program = nki_sim.trace(source, args=[ArraySpec((128, 512), "bfloat16")], target="trn2")
+    found = vain.find_repeated_transposes(program)
+    assert found.ratio == ratio
+    assert found.by_line == ({15: (4, 4 * ratio)} if ratio else {})
+    named = [
+        one
+        for one in vain.find_inefficiencies(
+            {**LEAN, "transpose_flops": 4.5e10}, input_bytes=1_000_000, peak_flops=1e14, program=program
+        )
+        if one.code == vain.REPEATED_TRANSPOSES
+    ]
+    assert [one.percent for one in named] == ([50 * ratio] if ratio else [])
+    assert all(f"line 15: {4 * ratio:.0f} of 4" in one.message for one in named)
+
+
+def test_a_program_without_transposes_or_with_loops_of_the_device_repeats_none():
+    program = nki_sim.trace(LOADER, args=[ArraySpec((128, 64), "float32")] * 2, target="trn2")
+    assert vain.find_repeated_transposes(program) is None
+    source = TRANSPOSES.format(step="pass", after="pass").replace("for i in range(4):", "def body(i):")
+    loop = "    nl.fori_loop(0, nisa.register_alloc(4), body)\n    nisa.dma_copy(out, b)"
+    source = source.replace("    nisa.dma_copy(out, b)", loop)
+    program = nki_sim.trace(source, args=[ArraySpec((128, 512), "bfloat16")], target="trn2")
+    assert vain.find_repeated_transposes(program) is None
+
+
+def test_long_programs_are_not_looked_at(monkeypatch):
+    source = TRANSPOSES.format(step="pass", after="pass")
+    program = nki_sim.trace(source, args=[ArraySpec((128, 512), "bfloat16")], target="trn2")
+    monkeypatch.setattr(vain, "_MOST_INSTRUCTIONS", len(program) - 1)
+    assert vain.find_repeated_transposes(program) is None
+
+
 @pytest.mark.parametrize("counters", [{}, {"total_time": 1.0}, dict.fromkeys(LEAN, 0.0)])
 def test_counters_that_are_not_there_say_nothing(counters):
     assert vain.find_inefficiencies(counters, input_bytes=1, peak_flops=1e14) == []
