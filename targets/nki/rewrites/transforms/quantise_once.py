@@ -1,9 +1,10 @@
-"""Products in MX types: four steps of a contraction become one product of operands that are quantised once.
+"""Products in MX types: up to four steps of a contraction become one product, of operands quantised once.
 
 An MX product contracts 512 rows in the time of a bfloat16 product over 128: each partition holds four rows of
 the contraction, side by side. Any four steps of a loop may be those rows, as long as both operands agree:
-a sum does not depend on which. An operand that is complete before the loop is quantised there, once for all
-products that read it. One that the loop itself makes is packed as it comes.
+a sum does not depend on which. If the steps do not divide by four, three or two of them are one product. Its
+other rows are zeros, which change neither the scales nor the sum. An operand that is complete before the loop
+is quantised there, once for all products that read it. One that the loop itself makes is packed as it comes.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class ReadyOperand:
         known = {0, self.step_axis, self.column_axis}
         return [axis for axis in range(len(self.windows)) if axis not in known]
 
+    @property
+    def steps(self) -> int:
+        """How many steps are one product."""
+        return _find_group_size(self.tensor.shape[self.step_axis])
+
     def index(self, places: Sequence[str], group: str, columns: str) -> str:
         """The subscript of packed numbers or scales: a group of steps at one place along the other axes."""
         return f"[{', '.join([':', *places, group, columns])}]"
@@ -84,7 +90,7 @@ ContractionLoops = tuple[Loop, ...]
 
 
 class QuantiseOnce(Transform[ContractionLoops]):
-    """Quantises operands to MXFP8 and multiplies four steps of a contraction at a time."""
+    """Quantises operands to MXFP8 and multiplies up to four steps of a contraction at a time."""
 
     id: ClassVar[str] = "quantise_once"
     counter: ClassVar[str] = "tensor_engine_active_time_percent"
@@ -114,6 +120,11 @@ class QuantiseOnce(Transform[ContractionLoops]):
 # -- planning ------------------------------------------------------------------------------------
 
 
+def _find_group_size(trips: int) -> int:
+    """How many steps of a loop are one product: the most that divide them evenly; 1 if none do."""
+    return next((size for size in range(PACKED_ELEMENTS, 1, -1) if trips % size == 0), 1)
+
+
 def _direct_products(loop: Loop) -> list[Statement]:
     """The products in a loop's body that add up over its iterations."""
     items = (item for item in loop.body if isinstance(item, Statement) and item.op == "nc_matmul")
@@ -139,8 +150,10 @@ def _plan_contractions(kernel: Kernel, place: ContractionLoops) -> list[Contract
 
 def _plan_contraction(kernel: Kernel, loop: Loop) -> Contraction:
     products = tuple(_direct_products(loop))
-    if loop.index_text != loop.var or loop.trips % PACKED_ELEMENTS:
-        raise RewriteRefused(f"the steps of the loop over {loop.var} do not count 0, 1, ... in fours")
+    if loop.index_text != loop.var or _find_group_size(loop.trips) == 1:
+        raise RewriteRefused(
+            f"the steps of the loop over {loop.var} do not count 0, 1, ... in fours, threes or twos"
+        )
     inside = [item for item in kernel.statements if loop_contains(loop, item)]
     opaque = [item for item in inside if item.kind is StatementKind.OPAQUE]
     if opaque:
@@ -331,23 +344,26 @@ class _ProductWriter:
         return made
 
     def _write_ready(self, one: _Quantised) -> list[cst.BaseStatement]:
-        """The quantisation of a whole tile, four steps at a time."""
-        ready, tensor = one.ready, one.ready.tensor
+        """The quantisation of a whole tile, the steps of one product at a time."""
+        ready, tensor, steps = one.ready, one.ready.tensor, one.ready.steps
         range_, name = f"{self._kernel.nl}.affine_range", tensor.name
         sizes = self._shape_texts(tensor, _first_statement(ready.before), frozenset())
         rows, columns, others = sizes[0], sizes[ready.column_axis], [sizes[axis] for axis in ready.other_axes]
-        groups = f"{syntax.group_factor(sizes[ready.step_axis], first=True)} // {PACKED_ELEMENTS}"
-        packed, at = self._fresh_name(f"{name}_packed"), self._fresh_name("i_four")
+        groups = f"{syntax.group_factor(sizes[ready.step_axis], first=True)} // {steps}"
+        packed, at = self._fresh_name(f"{name}_packed"), self._fresh_name("i_group")
         places = [self._fresh_name("i_place") for _ in others]
         index = [":"] * len(sizes)
-        index[ready.step_axis] = f"{at} * {PACKED_ELEMENTS} : ({at} + 1) * {PACKED_ELEMENTS}"
+        index[ready.step_axis] = f"{at} * {steps} : ({at} + 1) * {steps}"
         for axis, place in zip(ready.other_axes, places, strict=True):
             index[axis] = place
         turned = ".permute((0, 2, 1))" if ready.step_axis < ready.column_axis else ""
         group = ready.index(places, at, ":")
         body: list[cst.BaseStatement] = [
-            self._declare(packed, (rows, columns, str(PACKED_ELEMENTS)), _packed_type(tensor)),
-            self._call("tensor_copy", {"dst": packed, "src": f"{name}[{', '.join(index)}]{turned}"}),
+            *self._declare_packed(packed, (rows, columns), tensor, steps=steps),
+            self._call(
+                "tensor_copy",
+                {"dst": _first_steps(packed, steps), "src": f"{name}[{', '.join(index)}]{turned}"},
+            ),
             self._quantise(packed, (rows, columns), (f"{one.data}{group}", f"{one.scale}{group}")),
         ]
         for var, count in reversed([*zip(places, others, strict=True), (at, groups)]):
@@ -362,9 +378,10 @@ class _ProductWriter:
         return [syntax.with_leading_lines(made[0], [note]), *made[1:]]
 
     def _write_loop(self, plan: Contraction) -> cst.BaseStatement:
-        """The loop over groups of four steps: what they load and pack, then one product for all of them."""
+        """The loop over groups of steps: what they load and pack, then one product for all of them."""
         loop, run = plan.loop, range_name(self._kernel, plan.loop)
-        group, parts = self._fresh_name(f"{loop.var}_four"), _LoopParts(loop)
+        size = _find_group_size(loop.trips)
+        group, parts = self._fresh_name(f"{loop.var}_group"), _LoopParts(loop)
         for item in plan.products:
             words = {"dst": item.texts["dst"]}
             scales: dict[str, str] = {}
@@ -381,9 +398,9 @@ class _ProductWriter:
             return self._emit(node)
 
         body = syntax.rebuild_block(loop.body, emit_step)
-        four = f"{group} * {PACKED_ELEMENTS}, ({group} + 1) * {PACKED_ELEMENTS}"
-        steps = [syntax.make_loop(loop.var, f"{run}({four})", body)] if body else []
-        count = f"{syntax.group_factor(loop.stop, first=True)} // {PACKED_ELEMENTS}"
+        span = f"{group} * {size}, ({group} + 1) * {size}"
+        steps = [syntax.make_loop(loop.var, f"{run}({span})", body)] if body else []
+        count = f"{syntax.group_factor(loop.stop, first=True)} // {size}"
         made = syntax.make_loop(group, f"{run}({count})", [*parts.front, *steps, *parts.behind])
         return syntax.with_leading_lines(made, syntax.leading_lines(loop.node))
 
@@ -415,8 +432,9 @@ class _ProductWriter:
         shape = rows, columns
         tile, data, scale = (self._fresh_name(f"{tensor.name}_{kind}") for kind in ("packed", "mx", "scales"))
         parts.packed[tensor.id, text] = item, data, scale
-        parts.front.append(self._declare(tile, (*shape, str(PACKED_ELEMENTS)), _packed_type(tensor)))
-        at = f"{parts.loop.var} % {PACKED_ELEMENTS}"
+        size = _find_group_size(parts.loop.trips)
+        parts.front += self._declare_packed(tile, shape, tensor, steps=size)
+        at = f"{parts.loop.var} % {size}"
         parts.copies[item].append(self._call("tensor_copy", {"dst": f"{tile}[:, :, {at}]", "src": text}))
         parts.behind += [
             self._declare(data, shape, PACKED_TYPE),
@@ -445,6 +463,16 @@ class _ProductWriter:
             f"{name} = {nl}.ndarray(({sizes}), dtype={nl}.{dtype}, buffer={nl}.sbuf)"
         )
 
+    def _declare_packed(
+        self, name: str, shape: tuple[str, str], tensor: Tensor, *, steps: int
+    ) -> list[cst.BaseStatement]:
+        """A tile in which the steps of a product lie side by side, with zeros if they are fewer than four."""
+        made = [self._declare(name, (*shape, str(PACKED_ELEMENTS)), _packed_type(tensor))]
+        if steps < PACKED_ELEMENTS:
+            rest = f"{name}[:, :, {steps}:{PACKED_ELEMENTS}]"
+            made.append(self._call("memset", {"dst": rest, "value": "0.0"}))
+        return made
+
     def _call(self, op: str, words: Mapping[str, str]) -> cst.BaseStatement:
         function = f"{self._kernel.nisa}.{op}"
         if sum(map(len, [*words, *words.values()])) < syntax.CALL_WIDTH:
@@ -460,6 +488,11 @@ class _ProductWriter:
 
 def _first_statement(node: Node) -> Statement:
     return next(inner for inner in walk_nodes([node]) if isinstance(inner, Statement))
+
+
+def _first_steps(packed: str, steps: int) -> str:
+    """The part of a packed tile that holds steps; the rest are zeros."""
+    return packed if steps == PACKED_ELEMENTS else f"{packed}[:, :, 0:{steps}]"
 
 
 def _packed_type(tensor: Tensor) -> str:
