@@ -166,8 +166,6 @@ def _along_axis(packing: Packing, stores: Sequence[Store]) -> Iterator[Packing]:
         return
     loop, load = packing.loop, _hull_load(packing.hull)
     row_stride = load.access.stride(_inside(packing.hull, span))
-    if load.access.stride(packing.inner) == 1:
-        return  # channels that are neighbours in HBM
     most = min(PARTITIONS // packing.outer.size, loop.size) if row_stride > 1 else 1
     if not can_pair(stores, loop, packing.outer, without=packing.product):
         most = 1

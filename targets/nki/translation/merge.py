@@ -283,7 +283,12 @@ def pair_loops(
 ) -> tuple[list[Store], tuple[Atom, ...], Atom]:
     """Return the stores with two loops as one on the partitions, wherever arrays have them, and the loops."""
     pairing = _Pairing(pair.outer, pair.inner, pair.both, kept=kept)
-    found = [replace(store, value=pairing.value(store.value), pair=pair) for store in stores]
+    found = [
+        pairing.store(store)
+        if _walks_as_one(store.access, pair.outer, pair.inner)
+        else replace(store, value=pairing.value(store.value), pair=pair)
+        for store in stores
+    ]
     return found, pairing.loops(atoms), pair.both
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby, product
 from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.hbm import Run
-from targets.nki.translation.layout import BANK
-from targets.nki.translation.loads import write_transfer
+from targets.nki.translation.layout import BANK, PARTITIONS
+from targets.nki.translation.loads import write_load, write_transfer
 from targets.nki.translation.stage import Rows, StageContext, Tile
-from targets.nki.translation.text import Lines
-from targets.nki.translation.transposes import add_border, add_copy
+from targets.nki.translation.text import Lines, product_text, slice_text, sum_text
+from targets.nki.translation.transposes import add_border, add_copy, enter_loop
 from targets.nki.translation.values import Band, BandedWeights, StackedRows, TilePart, Value
 
 
@@ -38,6 +40,8 @@ def make_stacked_rows(
     assert isinstance(value, StackedRows)
     if partition != value.both or value.steps in context.nest.outer:
         raise UntranslatableError("stacked rows that are not on the partitions")
+    if value.load.access.stride(value.inner) == 1:
+        return _TurnedRows(context, value, free).make()
     load, lines = value.load, context.lines(value)
     stride, row_stride = value.load.access.stride, value.load.access.stride(value.rows)
     owns = {span: own for span, _, own in value.box}
@@ -69,6 +73,96 @@ def make_stacked_rows(
             across=(Run(row, "0", row.size), Run(value.inner, "0", count)),
         )
     return tile
+
+
+@dataclass(frozen=True)
+class _TurnedRows:
+    """Stacked rows of an array whose channels are neighbours in HBM: rows are loaded, then transposed.
+
+    Another loop of the array lies on the partitions of what is loaded. A block of it has all rows and
+    channels of a step, next to each other.
+    """
+
+    context: StageContext
+    value: StackedRows
+    free: tuple[Atom, ...]
+
+    @cached_property
+    def across(self) -> Atom:
+        """The loop on the partitions of what is loaded."""
+        own = self.value.load.atoms - {self.value.inner, self.value.rows, *self.context.nest.outer}
+        fits = [atom for atom in own if atom.size <= PARTITIONS]
+        if not fits:
+            raise UntranslatableError("rows of neighbouring channels along one loop only")
+        return max(fits, key=lambda atom: (atom.size, atom.name))
+
+    @cached_property
+    def starts(self) -> dict[Atom, tuple[Atom, int]]:
+        """By loop of the array, the loop of the tile and the place in it where the array begins."""
+        found = {atom: (atom, 0) for atom in self.value.load.atoms}
+        return found | {own: (span, start) for span, start, own in self.value.box}
+
+    @cached_property
+    def others(self) -> list[Atom]:
+        """The other free loops of what is loaded, as they lie in HBM."""
+        fixed = {self.value.inner, self.value.rows, self.across, *self.context.nest.outer}
+        return sorted(self.value.load.atoms - fixed, key=lambda a: -self.value.load.access.stride(a))
+
+    def make(self) -> Tile:
+        """Return the tile of the stacked rows."""
+        context, value, lines = self.context, self.value, self.context.lines(self.value)
+        place, start = self.starts[self.across]
+        stride = value.load.access.stride
+        order = {self.starts[atom][0]: stride(atom) for atom in (*self.others, self.across)}
+        order[value.steps] = stride(value.rows) * value.stride
+        free = tuple(sorted(order, key=lambda atom: -order[atom]))
+        tile = context.new_tile(f"{value.load.buffer.name}_rows", value.both, free, lines)
+        for span, first, count in _edges(value, [range(value.steps.size)]):
+            with context.rows(lines, value.both) as rows:
+                add_border(lines, context.view(tile, rows, free, {span: (str(first), count)}), value.base)
+        data, size = self._load(lines), self.across.size
+        side = max(one for one in range(1, BANK // size + 1) if value.steps.size % one == 0)
+        with ExitStack() as stack:
+            loops = {atom: enter_loop(context, stack, lines, atom) for atom in self.others}
+            part = enter_loop(context, stack, lines, Atom("part", value.steps.size // side))
+            bank = context.names.new("turned")
+            shape = f"({value.both.size}, {side}, {size})"
+            lines.add(f"{bank} = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.psum)")
+            step = context.names.new("i_side")
+            with lines.loop(step, side):
+                begin = product_text(sum_text(product_text(part, side), step), value.stride)
+                rows_text = slice_text(begin, value.both.size // value.inner.size, -1, value.spacing)
+                block = ", ".join([":", *loops.values(), rows_text, ":"])
+                lines.add(f"nisa.nc_transpose(dst={bank}[:, {step}, :], data={data}[{block}])")
+            box = {value.steps: (product_text(part, side), side), place: (str(start), size)}
+            fixed = {self.starts[a][0]: sum_text(name, self.starts[a][1]) for a, name in loops.items()}
+            with context.rows(lines, value.both) as rows:
+                target = context.view(tile, rows, (value.steps, place), box, fixed)
+                add_copy(context, lines, target, bank, value.steps.size * size)
+        return tile
+
+    def _load(self, lines: Lines) -> str:
+        """Load all rows that the steps need, with a border where the array has none."""
+        context, value, load = self.context, self.value, self.value.load
+        height = value.both.size // value.inner.size
+        whole = Atom(
+            f"{value.steps.name}_whole",
+            (value.steps.size - 1) * value.stride + (height - 1) * value.spacing + 1,
+        )
+        low, high = max(0, -value.first), min(whole.size, value.rows.size - value.first)
+        free = (*self.others, whole, value.inner)
+        data = context.new_tile(f"{load.buffer.name}_tile", self.across, free, lines)
+        with context.rows(lines, self.across) as rows:
+            for first, last in ((0, low), (high, whole.size)):
+                if first < last:
+                    target = context.view(data, rows, free, {whole: (str(first), last - first)})
+                    add_border(lines, target, value.base)
+        part = Atom(f"{whole.name}_inside", high - low)
+        stride = load.access.stride(value.rows)
+        terms = [(part if atom == value.rows else atom, by) for atom, by in load.access.terms]
+        access = make_access(load.access.offset + (value.first + low) * stride, terms)
+        write_load(context, replace(load, access=access), data, lines, part=((whole, low, part),))
+        return data.name
 
 
 def _complete_steps(covered: Sequence[range]) -> Iterator[tuple[range, range]]:

@@ -62,11 +62,16 @@ def _write_transposes(
     """Fill a tile with blocks of another one that lies across it."""
     partition = tile.partition
     others = [atom for atom in tile.free if atom != source]
-    inside = _loops_in_bank(context, others, partition, source=source)
+    inside, split = _loops_in_bank(context, others, partition, source=source)
     with ExitStack() as stack:
         around = [atom for atom in others if atom not in inside]
         fixed = {atom: enter_loop(context, stack, lines, atom) for atom in around}
-        turn = _Transpose(context, lines, data, tile, source, inside, fixed, pair)
+        parts = {}
+        if split is not None:
+            loop, count = split
+            start = enter_loop(context, stack, lines, Atom(loop.name, loop.size // count))
+            parts[loop] = product_text(start, count), count
+        turn = _Transpose(context, lines, data, tile, source, inside, fixed, parts, pair)
         nest = context.nest
         if nest.chunks(source) > 1:
             turn.write_source_chunks()
@@ -83,8 +88,11 @@ def _side(count: int) -> int:
 
 def _loops_in_bank(
     context: StageContext, others: Sequence[Atom], partition: Atom | None, *, source: Atom
-) -> tuple[Atom, ...]:
-    """The innermost of the other free loops whose blocks lie in one bank together."""
+) -> tuple[tuple[Atom, ...], tuple[Atom, int] | None]:
+    """The innermost of the other free loops whose blocks lie in one bank together.
+
+    Of the outermost of them there may be room for a part only: that loop, and how many of its steps.
+    """
     nest = context.nest
     if nest.chunks(source) > 1:
         width = min(source.size, _side(nest.chunks(source)) * PARTITIONS)
@@ -94,11 +102,14 @@ def _loops_in_bank(
         width = context.height(source)
     found: list[Atom] = []
     for atom in reversed(others):
+        if width * nest.width(atom) > BANK:
+            count = max(one for one in range(1, BANK // width + 1) if atom.size % one == 0)
+            if count == 1 or atom == nest.row:
+                break
+            return (atom, *found), (atom, count)
         width *= nest.width(atom)
-        if width > BANK:
-            break
         found.insert(0, atom)
-    return tuple(found)
+    return tuple(found), None
 
 
 @dataclass(frozen=True)
@@ -113,6 +124,8 @@ class _Transpose:
     inside: tuple[Atom, ...]
     """Free loops whose blocks share a bank."""
     fixed: dict[Atom, str]
+    parts: dict[Atom, tuple[str, int]]
+    """Of a loop inside, where a bank begins and how many steps it has, if not all of them."""
     pair: tuple[Atom, Atom, Atom] | None = None
     """Of a stacked tile: the loop of which it has two steps, the loop over pairs, and the one inside."""
 
@@ -155,7 +168,7 @@ class _Transpose:
         context, lines = self.context, self.lines
         full, rest = divmod(target.size, PARTITIONS)
         width = context.height(self.source)
-        side = min(full, BANK // PARTITIONS // prod(context.nest.width(atom) for atom in self.inside) or 1)
+        side = min(full, BANK // PARTITIONS // prod(self._width(atom) for atom in self.inside) or 1)
         with context.rows(lines, self.source) as own:
             with self._part(full // side) as part:
                 self._turn_chunks(product_text(part, side), side, own)
@@ -203,7 +216,10 @@ class _Transpose:
         return tuple(atom for atom in self.tile.free if atom in self.inside or atom == self.source)
 
     def _sizes(self, width: int) -> list[int]:
-        return [width if atom == self.source else self.context.nest.width(atom) for atom in self._order]
+        return [width if atom == self.source else self._width(atom) for atom in self._order]
+
+    def _width(self, atom: Atom) -> int:
+        return self.parts[atom][1] if atom in self.parts else self.context.nest.width(atom)
 
     def _declare(self, *sizes: int) -> str:
         """Declare a bank whose last size is that of the source's partitions."""
@@ -225,8 +241,12 @@ class _Transpose:
             box = {partition: (inner_start(context, partition, rows), rows.count)}
         free: tuple[Atom, ...] = (partition,) if partition in self.data.free else ()
         with ExitStack() as stack:
-            places = {atom: enter_loop(context, stack, self.lines, atom) for atom in self.inside}
-            fixed = {**self.fixed, **places}
+            places = {
+                atom: enter_loop(context, stack, self.lines, Atom(atom.name, self._width(atom)))
+                for atom in self.inside
+            }
+            starts = {atom: sum_text(start, places[atom]) for atom, (start, _) in self.parts.items()}
+            fixed = {**self.fixed, **places, **starts}
             if self.pair is not None:
                 loop, outer, inner = self.pair
                 free, box = (loop, inner), {loop: (product_text(fixed.get(outer, "0"), 2), 2)}
@@ -246,10 +266,10 @@ class _Transpose:
         return filled(bank, [*counts, *inner], sizes)
 
     def _inner_count(self, atom: Atom) -> str | int:
-        return self.context.row_count() if atom == self.context.nest.row else atom.size
+        return self.context.row_count() if atom == self.context.nest.row else self._width(atom)
 
     def _copy_out(self, rows: Rows, own: Rows, bank: str) -> None:
-        at = {self.source: (inner_start(self.context, self.source, own), own.count)}
+        at = {self.source: (inner_start(self.context, self.source, own), own.count), **self.parts}
         result = self.context.view(self.tile, rows, self._order, at, self.fixed)
         width = self.context.width(self.tile.partition, self._order)
         add_copy(self.context, self.lines, result, bank, width)

@@ -98,6 +98,28 @@ def test_every_layout_of_a_convolution_computes_it(reference):
         assert_computes(source, inputs, outputs)
 
 
+@pytest.mark.parametrize(("border", "stride", "dilation"), [(0, 1, 1), (1, 1, 1), (1, 2, 1), (2, 1, 2)])
+def test_channels_that_are_neighbours_get_to_the_partitions_by_transposes(border, stride, dilation):
+    def convolve(x, w, bias):
+        padded = np.pad(x, ((0, 0), (border, border), (border, border), (0, 0)))
+        size = padded.shape[1] - 2 * dilation
+        y = np.zeros((x.shape[0], -(-size // stride), -(-size // stride), w.shape[3]))
+        for i in range(3):
+            for j in range(3):
+                top, left = dilation * i, dilation * j
+                y += padded[:, top : top + size : stride, left : left + size : stride] @ w[i, j]
+        return np.maximum(y + bias, 0)
+
+    spec, formula, inputs, outputs = translate(convolve, [(2, 14, 14, 8), (3, 3, 8, 16), (16,)])
+    packed = [source for source, _ in write_variants(spec, "full", formula) if "weights" in source]
+    assert packed
+    for source in packed:
+        assert_computes(source, inputs, outputs)
+        assert len(re.findall(r"src=a\b", source)) == 1
+        loads = re.findall(r"src=(\w+)\.ap\((\[\[.*?\]\])", source)
+        assert all(runs.endswith("[1, 8]]") for name, runs in loads if name == "a")
+
+
 def count_columns(source):
     """How many products a kernel makes without loops around them, and the rows and columns of weights."""
     (shape,) = re.findall(r"weights = nl.ndarray\(\((\d+), (\d+), (\d+)\)", source)
