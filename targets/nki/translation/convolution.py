@@ -9,7 +9,7 @@ views.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
@@ -17,7 +17,7 @@ from math import gcd
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
 from targets.nki.translation.layout import PARTITIONS
-from targets.nki.translation.merge import can_pair, pair_loops, split_rows
+from targets.nki.translation.merge import LoopRenaming, can_pair, pair_loops, split_rows
 from targets.nki.translation.patterns import Substitution
 from targets.nki.translation.stage import RowPair, Store
 from targets.nki.translation.taps import unroll_taps
@@ -53,16 +53,23 @@ class _Tap:
 
 @dataclass(frozen=True)
 class Packing:
-    """A way to pack a convolution: along which axis, rows of the stack, rows of the result in a product."""
+    """A way to pack convolutions of the same windows.
 
-    product: Contract
-    taps: tuple[_Tap, ...]
+    It says along which axis, how many rows the stack has, and how many rows of the result a product gives.
+    """
+
+    products: tuple[tuple[Contract, tuple[_Tap, ...]], ...]
     hull: Hull
     axis: int
     inner: Atom
     outer: Atom
     height: int
     results: int
+
+    @property
+    def taps(self) -> tuple[_Tap, ...]:
+        """The taps of the first convolution: its windows are those of all."""
+        return self.products[0][1]
 
     @property
     def name(self) -> str:
@@ -135,26 +142,24 @@ def _other_starts(tap: _Tap, axis: int) -> tuple[int, ...]:
 
 def find_packings(stores: Sequence[Store]) -> list[Packing]:
     """Return ways to pack the convolution that stores need, the likely best first; none if it is full."""
-    products = {item for store in stores for item in store.value.walk() if isinstance(item, Contract)}
-    if len(products) != 1:
+    items = {item for store in stores for item in store.value.walk() if isinstance(item, Contract)}
+    products = sorted(items, key=lambda item: item.node)
+    convolutions = _match_convolutions(products)
+    if convolutions is None:
         return []
-    (product,) = products
-    unrolled = unroll_taps(product)
-    taps = _find_taps(unrolled)
-    if taps is None:
-        return []
+    (inner,), taps = convolutions[0][0].over[0], [tap for _, own in convolutions for tap in own]
     hull = taps[0].window.hull
     if len({tuple(axis[1::2] for axis in tap.window.axes) for tap in taps}) != 1:
         return []  # windows that move differently
-    (inner,) = unrolled.over[0]
     outers = {atom for tap in taps for atom in tap.weights.atoms - hull.common - {inner}}
     if len(outers) != 1 or not _are_simple([tap.weights for tap in taps]):
         return []
     (outer,) = outers
+    known = tuple((product, own) for product, (_, own) in zip(products, convolutions, strict=True))
     found = [
         packing
         for axis in range(len(taps[0].window.axes))
-        for packing in _along_axis(Packing(product, taps, hull, axis, inner, outer, 1, 1), stores)
+        for packing in _along_axis(Packing(known, hull, axis, inner, outer, 1, 1), stores)
     ]
     return sorted(found, key=lambda packing: packing.cost)[:_MOST_PACKINGS]
 
@@ -167,7 +172,7 @@ def _along_axis(packing: Packing, stores: Sequence[Store]) -> Iterator[Packing]:
     loop, load = packing.loop, _hull_load(packing.hull)
     row_stride = load.access.stride(_inside(packing.hull, span))
     most = min(PARTITIONS // packing.outer.size, loop.size) if row_stride > 1 else 1
-    if not can_pair(stores, loop, packing.outer, without=packing.product):
+    if not can_pair(stores, loop, packing.outer, without=[product for product, _ in packing.products]):
         most = 1
     for results in range(1, max(1, most) + 1):
         wide = replace(packing, results=results, height=1)
@@ -184,12 +189,34 @@ def _are_simple(weights: Sequence[Value]) -> bool:
     return all(isinstance(item, Load | Number | Unary | Binary) for one in weights for item in one.walk())
 
 
-def _find_taps(product: Contract) -> tuple[_Tap, ...] | None:
+def _match_convolutions(products: Sequence[Contract]) -> list[tuple[Contract, tuple[_Tap, ...]]] | None:
+    """The convolutions that products are, with single taps and the same loop to add up, or None.
+
+    All have the same windows of one array.
+    """
+    found = list[Contract]()
+    for product in map(unroll_taps, products):
+        if len(product.pairs) < 2 or len({*product.over}) != 1 or len(product.over[0]) != 1:
+            return None
+        own, first = product.over[0][0], (found or [product])[0].over[0][0]
+        if own.size != first.size:
+            return None
+        renamed = product if own == first else LoopRenaming({own: first}).value(product)
+        assert isinstance(renamed, Contract)
+        found.append(renamed)
+    windows = find_windows([side for item in found for pair in item.pairs for side in pair], frozenset())
+    matched = [(item, _find_taps(item, windows)) for item in found]
+    known = [(item, taps) for item, taps in matched if taps is not None]
+    shared = {(tap.window.hull, frozenset(_places_of(taps))) for _, taps in known for tap in taps}
+    return known if known and len(known) == len(products) and len(shared) == 1 else None
+
+
+def _places_of(taps: Sequence[_Tap]) -> list[tuple[tuple[Atom, Atom | None, int, int], ...]]:
+    return [tap.window.axes for tap in taps]
+
+
+def _find_taps(product: Contract, windows: Mapping[Value, Window]) -> tuple[_Tap, ...] | None:
     """The products of a convolution: windows of one hull, all with the same loop to add up."""
-    if len(product.pairs) < 2 or len({*product.over}) != 1 or len(product.over[0]) != 1:
-        return None
-    sides = [side for pair in product.pairs for side in pair]
-    windows = find_windows(sides, frozenset())
     for at in (0, 1):
         moved = [windows.get(pair[at]) for pair in product.pairs]
         hulls = {None if window is None else window.hull for window in moved}
@@ -217,13 +244,12 @@ def pack_rows(
     """Return the stores with the convolution packed, the loops of the nest, and that on the partitions."""
     loop, outer, results = packing.loop, packing.outer, packing.results
     if results == 1:
-        packed = _pack(packing, loop, outer)
-        change = Substitution({packing.product: packed})
+        change = Substitution(_pack(packing, loop, outer))
         return [change.store(store) for store in stores], atoms, outer
     steps, inside = Atom(f"{loop.name}o", loop.size // results), Atom(f"{loop.name}i", results)
     both = Atom(f"{inside.name}+{outer.name}", results * outer.size)
     packed = _pack(packing, steps, both)
-    kept: dict[Value, Value] = {packing.product: packed, packed: packed}
+    kept = packed | {product: product for product in packed.values()}
     found, loops, _ = split_rows(stores, atoms, loop, results, kept=kept)
     return pair_loops(found, loops, RowPair(inside, outer, both), kept=kept)
 
@@ -243,9 +269,9 @@ def _inside(hull: Hull, span: Atom) -> Atom:
     return next((own for atom, _, own in hull.value.parts[0].box if atom == span), span)
 
 
-def _pack(packing: Packing, steps: Atom, result: Atom) -> Contract:
-    """The packed product: over stacked rows and channels, for these steps and this loop on the partitions."""
-    hull, axis, node = packing.hull, packing.axis, packing.product.node
+def _pack(packing: Packing, steps: Atom, result: Atom) -> dict[Value, Value]:
+    """The packed products, over stacked rows and channels, with `result` on the partitions."""
+    hull, axis, node = packing.hull, packing.axis, packing.products[0][0].node
     window = packing.taps[0].window
     span = window.axes[axis][0]
     border = hull.value.parts[0].box if isinstance(hull.value, Assembled) else ()
@@ -265,8 +291,7 @@ def _pack(packing: Packing, steps: Atom, result: Atom) -> Contract:
         base=(hull.value.base or 0.0) if isinstance(hull.value, Assembled) else 0.0,
         box=tuple(one for one in border if one[0] != span),
     )
-    weights = _band_weights(packing, both, result)
-    pairs = []
+    parts = []
     for at in range(packing.passes):
         for group, starts in enumerate(packing.places):
             others = [one for place, one in enumerate(window.axes) if place != axis]
@@ -275,28 +300,31 @@ def _pack(packing: Packing, steps: Atom, result: Atom) -> Contract:
             places = [(span, start) for span, own, start, _ in moved if own is None]
             windows.append((whole, steps, at * packing.shift, 1))
             part = TilePart(node, rows, tuple(places), tuple(windows))
-            place = (weights.groups, at * len(packing.places) + group)
-            pairs.append((TilePart(node, weights, (place,)), part))
-    return Contract(node, tuple(pairs), ((both,),) * len(pairs))
+            parts.append((at * len(packing.places) + group, part))
+    packed: dict[Value, Value] = {}
+    for product, taps in packing.products:
+        weights = _band_weights(packing, taps, both, result=result)
+        pairs = tuple(
+            (TilePart(product.node, weights, ((weights.groups, group),)), part) for group, part in parts
+        )
+        packed[product] = Contract(product.node, pairs, ((both,),) * len(pairs))
+    return packed
 
 
-def _band_weights(packing: Packing, both: Atom, result: Atom) -> BandedWeights:
-    taps = {
-        (tap.window.axes[packing.axis][2], _other_starts(tap, packing.axis)): tap.weights
-        for tap in packing.taps
-    }
-    if len(taps) != len(packing.taps):
+def _band_weights(packing: Packing, own: Sequence[_Tap], both: Atom, *, result: Atom) -> BandedWeights:
+    taps = {(tap.window.axes[packing.axis][2], _other_starts(tap, packing.axis)): tap.weights for tap in own}
+    if len(taps) != len(own):
         raise UntranslatableError("several weights for one window")
     bands = []
     for start in packing.starts:
-        own = []
+        places = []
         for step in range(packing.results):
             at = (start - packing.starts[0] + packing.step * step) // packing.spacing
             first, row = divmod(at, packing.height)
-            own.append(Band(row, step, first * len(packing.places)))
-        bands.append(tuple(own))
+            places.append(Band(row, step, first * len(packing.places)))
+        bands.append(tuple(places))
     return BandedWeights(
-        packing.product.node,
+        own[0].weights.node,
         taps=tuple(tuple(taps.get((start, place)) for place in packing.places) for start in packing.starts),
         bands=tuple(bands),
         inner=packing.inner,

@@ -131,7 +131,7 @@ class _Layout:
     grouped: Atom | None = None
     """The rows in each partition: outside, they would leave partitions empty for nothing."""
     is_plain: bool = True
-    """Whether the loops are as they were. Shorter tiles are tried for such layouts only."""
+    """Whether the loops of tiles are as they were. Shorter tiles are tried for such layouts only."""
 
 
 def _split_layout(
@@ -152,7 +152,7 @@ def _paired_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], pair: tuple
 def _packed_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], packing: convolution.Packing) -> _Layout:
     """A convolution in fewer products."""
     packed, loops, row = convolution.pack_rows(stores, atoms, packing)
-    return _Layout(packed, row, loops, is_plain=False)
+    return _Layout(packed, row, loops)
 
 
 def _inside_layout(

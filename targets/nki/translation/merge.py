@@ -6,7 +6,7 @@ partitions and the inner one in each of them, so that a tile holds several rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -178,6 +178,23 @@ class _Merger(ValueChange):
         return tuple(self.both if atom == self.outer else atom for atom in atoms if atom != self.inner)
 
 
+class LoopRenaming(ValueChange):
+    """Replaces loops by others of the same sizes."""
+
+    def __init__(self, names: Mapping[Atom, Atom]) -> None:
+        super().__init__(frozenset(names))
+        self._names = names
+
+    def access(self, access: Access) -> Access:
+        return make_access(access.offset, [(self._names.get(atom, atom), by) for atom, by in access.terms])
+
+    def loops(self, atoms: Sequence[Atom]) -> tuple[Atom, ...]:
+        return tuple(self._names.get(atom, atom) for atom in atoms)
+
+    def table(self, table: Table) -> Table:
+        return replace(table, loops=self.loops(table.loops))
+
+
 class _Pairing(_Merger):
     """Puts two loops on the partitions as one, also for arrays that do not lie that way."""
 
@@ -250,8 +267,8 @@ def pair_rows(
     return [pairing.store(store) for store in stores], pairing.loops(atoms), both
 
 
-def can_pair(stores: Sequence[Store], outer: Atom, inner: Atom, *, without: Value) -> bool:
-    """Whether two loops of all results may share the partitions; an operation does not count."""
+def can_pair(stores: Sequence[Store], outer: Atom, inner: Atom, *, without: Collection[Value]) -> bool:
+    """Whether two loops of all results may share the partitions; some operations do not count."""
     if not all({outer, inner} <= store.access.atoms for store in stores):
         return False
     for item in _walk_around([store.value for store in stores], without):
@@ -267,12 +284,12 @@ def can_pair(stores: Sequence[Store], outer: Atom, inner: Atom, *, without: Valu
     return True
 
 
-def _walk_around(values: Sequence[Value], without: Value) -> Iterator[Value]:
-    """All operations that values need, but not one of them and what only that needs."""
+def _walk_around(values: Sequence[Value], without: Collection[Value]) -> Iterator[Value]:
+    """All operations that values need, but not some of them and what only those need."""
     seen, todo = set[Value](), [*values]
     while todo:
         item = todo.pop()
-        if item not in seen and item is not without:
+        if item not in seen and item not in without:
             seen.add(item)
             todo += item.operands
             yield item

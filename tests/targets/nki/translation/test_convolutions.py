@@ -144,6 +144,31 @@ def test_transfers_move_all_stacked_rows_and_results_of_an_image():
     assert len(transfers) == 4  # weights get to their places by transposes
 
 
+def test_convolutions_of_the_same_windows_share_stacked_rows():
+    def gate(x, v, w):
+        return shifted_products(x, v) / (1 + np.exp(-shifted_products(x, w)))
+
+    shapes = [(2, 8, 14, 14), (16, 8, 3, 3), (16, 8, 3, 3)]
+    spec, formula, inputs, outputs = translate(gate, shapes)
+    source = write_variants(spec, "full", formula)[0][0]
+    assert len(re.findall(r"a_rows\w* = nl.ndarray", source)) == 1
+    assert len(re.findall(r"weights\w* = nl.ndarray", source)) == 2
+    assert_computes(source, inputs, outputs)
+
+
+def test_long_rows_are_packed_in_shorter_tiles():
+    def convolve(x, w):
+        padded = np.pad(x, ((0, 0), (0, 0), (8, 0)))
+        return sum(w[:, :, k] @ padded[:, :, 4 * k : 4 * k + x.shape[2]] for k in range(3))
+
+    spec, formula, inputs, outputs = translate(
+        lambda x, w: np.tanh(convolve(x, w)) + x, [(16, 8, 1024), (8, 8, 3)]
+    )
+    source = write_variants(spec, "full", formula)[0][0]
+    assert "weights = nl.ndarray" in source
+    assert_computes(source, inputs, outputs)
+
+
 def test_a_convolution_with_enough_channels_is_not_packed():
     spec, formula, inputs, outputs = translate(shifted_products, [(1, 128, 6, 6), (128, 128, 3, 3)])
     source = write_variants(spec, "full", formula)[0][0]
