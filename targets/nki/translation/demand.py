@@ -53,6 +53,8 @@ _OF_ELEMENTS = frozenset({"unary", "binary", "select"})
 _MAX_TABLE = 1 << 21
 _MAX_SOURCES = 64
 _MAX_RUNS = 64
+_MOST_TAPS = 8
+"""Steps of a loop of a sum up to which it may be several products."""
 
 
 class StoredNeededError(Exception):
@@ -276,18 +278,56 @@ class Demand:
             (node.args[1], [*_last(batch, right[:-2]), AxisIndex(), column], len(right) - 2),
         ]
         inner = self._inner_index(f"k{self._product_depths[number]}_{left[-1]}", left[-1], sides)
-        values = [
-            self.value(at, join_axes(shape, [*_last(batch, shape[:-2]), *own]))
-            for at, shape, own in zip(node.args, (left, right), ((row, inner), (inner, column)), strict=True)
-        ]
-        over = [atom for atom, _ in inner.terms]
-        one, other = values
+        found: Value | None = None
+        for one, other, over in self._products(node, batch, row, column, inner=inner):
+            term = self._product(number, one, other, over)
+            found = term if found is None else make_binary(number, "add", found, term)
+        assert found is not None
+        return found
+
+    def _product(self, number: int, one: Value, other: Value, over: Sequence[Atom]) -> Value:
+        """The sum of products over some loops."""
         is_vector = one.atoms < other.atoms or other.atoms < one.atoms
         if is_vector:
             self.found_vectors[number] = None
         if is_vector and number in self.vectors:
             return make_reduction(number, "add", make_binary(number, "multiply", one, other), over)
         return make_contraction(number, one, other, over)
+
+    def _products(
+        self,
+        node: ExpressionNode,
+        batch: Sequence[AxisIndex],
+        row: AxisIndex,
+        column: AxisIndex,
+        *,
+        inner: AxisIndex,
+    ) -> list[tuple[Value, Value, list[Atom]]]:
+        """Both operands of a product and the loops of its sum; several for short loops along a border.
+
+        A window that moves over an array with a border meets the border at other places for each of its taps.
+        """
+        shapes = [self.nodes[at].shape for at in node.args]
+        try:
+            one, other = (
+                self.value(at, join_axes(shape, [*_last(batch, shape[:-2]), *own]))
+                for at, shape, own in zip(node.args, shapes, ((row, inner), (inner, column)), strict=True)
+            )
+        except StoredNeededError as error:
+            if self.nodes[error.node].kind != "assemble" or len(inner.terms) == 1:
+                raise
+            for tap, step in sorted(inner.terms, key=lambda term: term[0].size):
+                if tap.size > _MOST_TAPS:
+                    break
+                rest = tuple(term for term in inner.terms if term[0] != tap)
+                places = [AxisIndex(inner.offset + step * place, rest) for place in range(tap.size)]
+                try:
+                    found = [self._products(node, batch, row, column, inner=own) for own in places]
+                except StoredNeededError:
+                    continue  # it is no loop along a border
+                return [one for own in found for one in own]
+            raise
+        return [(one, other, [atom for atom, _ in inner.terms])]
 
     def _take(self, number: int, node: ExpressionNode, access: Access) -> Value:
         listed, axis = node.params
