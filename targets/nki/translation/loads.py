@@ -14,7 +14,7 @@ from targets.nki.translation.stage import Box, Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, product_text, sum_text
 from targets.nki.translation.values import Load, PairedLoad, Value
 
-_MAX_LOOPS = 4
+MAX_LOOPS = 4
 """Loops that an instruction walks in each partition."""
 _MOST_SAME = 64
 """float32 per partition up to which all rows are loaded at once, if they are the same in outer loops."""
@@ -161,7 +161,7 @@ def write_transfer(
     owns = {atom: own for atom, _, own in part}
     with ExitStack() as stack:
         whole = [atom for atom in tile.free if atom not in owns and atom != context.nest.row]
-        around = whole[: max(0, len(tile.free) + len(chunks) + len(across[1:]) - _MAX_LOOPS)]
+        around = whole[: max(0, len(tile.free) + len(chunks) + len(across[1:]) - MAX_LOOPS)]
         fixed = {atom: context.names.new("i_load") for atom in around}
         for atom, name in fixed.items():
             stack.enter_context(lines.loop(name, atom.size))

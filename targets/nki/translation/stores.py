@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.hbm import Run, array_text
-from targets.nki.translation.loads import turn_tile
+from targets.nki.translation.loads import MAX_LOOPS, turn_tile
 from targets.nki.translation.stage import StageContext, Store, Tile
 from targets.nki.translation.text import Lines
-from targets.nki.translation.transposes import add_copy
+from targets.nki.translation.transposes import add_copy, enter_loop
 from targets.nki.translation.windows import JointStore, join_stores
 
 
@@ -70,11 +71,13 @@ def _write_paired_store(context: StageContext, store: Store) -> None:
     free = tuple(sorted(inside, key=lambda atom: -store.access.stride(atom)))
     if store.buffer.dtype != "float32" or tile.free != free or tile.places:
         tile = _rewritten(context, store, tile, lines=lines, free=free)
+    around, walked = free[: max(0, len(free) + 1 - MAX_LOOPS)], free[max(0, len(free) + 1 - MAX_LOOPS) :]
     runs: list[Run | int] = [Run(pair.outer, "0", pair.outer.size), Run(pair.inner, "0", pair.inner.size)]
-    runs += [context.run(atom, {}) for atom in free] or [1]
-    target = array_text(store.buffer, store.access, runs=runs, fixed=context.variables)
-    with context.rows(lines, pair.both) as rows:
-        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, free)})")
+    runs += [context.run(atom, {}) for atom in walked] or [1]
+    with context.rows(lines, pair.both) as rows, ExitStack() as stack:
+        fixed = {atom: enter_loop(context, stack, lines, atom) for atom in around}
+        target = array_text(store.buffer, store.access, runs=runs, fixed={**context.variables, **fixed})
+        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, walked, fixed=fixed)})")
 
 
 def _write_joint(context: StageContext, joint: JointStore) -> bool:

@@ -162,6 +162,21 @@ def test_convolutions_of_the_same_windows_share_stacked_rows():
     assert_computes(source, inputs, outputs)
 
 
+def test_volumes_are_packed_in_transfers_of_few_loops():
+    def convolve(x, w):
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1), (1, 1)))
+        taps = [(i, j, k) for i in range(3) for j in range(3) for k in range(3)]
+        return sum(
+            np.einsum("ncdhw,oc->nodhw", padded[:, :, i : i + 6, j : j + 6, k : k + 6], w[:, :, i, j, k])
+            for i, j, k in taps
+        )
+
+    spec, formula, inputs, outputs = translate(convolve, [(2, 4, 6, 6, 6), (8, 4, 3, 3, 3)])
+    source = write_variants(spec, "full", formula)[0][0]
+    assert "weights = nl.ndarray" in source
+    assert_computes(source, inputs, outputs)
+
+
 def test_long_rows_are_packed_in_shorter_tiles():
     def convolve(x, w):
         padded = np.pad(x, ((0, 0), (0, 0), (8, 0)))
