@@ -1,26 +1,37 @@
-"""Issues the last instructions of each iteration after the first ones of the next: a pipeline of two stages.
+"""Issues the last instructions of each iteration after the first ones of the next: a software pipeline.
 
 An engine takes its instructions in the order of the program. One that begins an iteration and ends it, such
 as ScalarE in a chain over VectorE, otherwise waits at the end for the others before it begins the next one.
+
+The instructions of an iteration are cut into two or three stages. A *step* issues each stage for another
+iteration: the first for the newest one, the last for the oldest. Tiles that a later stage reads keep a
+second name (`bank_before`) until then.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import pairwise
 
 from targets.nki.translation.interleave import change_statements, loop_count
 
 _NEST_LOOP = re.compile(r"i_(row|\d+)")
 """The variables of a nest's outer loops and of its row loop."""
+_ORDERS = {2: (0, 1), 3: (1, 0, 2)}
+"""The order in which a step issues its stages, by their number."""
+
+_Place = Mapping[str, str]
+"""An iteration: what the variables of the loops are."""
 
 
-def delay_last(source: str, late: int) -> str | None:
-    """Return a kernel whose loops issue their last so many instructions late; None if no loop is long enough.
+def delay_last(source: str, late: int, later: int = 0) -> str | None:
+    """Return a kernel whose loops issue their last instructions late; None if no loop is long enough.
 
+    `late` counts instructions that are at least one iteration late, `later` those of them that are two late.
     Iterations of `nl.affine_range` depend on nothing but tiles from before the loop, so any order will do.
     """
     if late == 0:
@@ -28,38 +39,25 @@ def delay_last(source: str, late: int) -> str | None:
 
     def delay(kernel: ast.FunctionDef) -> list[ast.stmt]:
         taken = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name)}
-        return [new for item in kernel.body for new in _delay_statement(item, late, taken)]
+        return [new for item in kernel.body for new in _delay_statement(item, late, later, taken)]
 
     return change_statements(source, delay)
 
 
-@dataclass(frozen=True)
-class _Pipeline:
-    """A loop: what begins its first iteration, what is kept of it, what overlaps, and what ends the last."""
-
-    begin: Sequence[ast.stmt]
-    keep: Sequence[ast.stmt]
-    middle: Sequence[ast.stmt]
-    end: Sequence[ast.stmt]
-
-
-def _delay_statement(statement: ast.stmt, late: int, taken: set[str]) -> list[ast.stmt]:
+def _delay_statement(statement: ast.stmt, late: int, later: int, taken: set[str]) -> list[ast.stmt]:
     """A loop as a pipeline; other statements as they are."""
-    found = _delay_loop(statement, late, taken) if isinstance(statement, ast.For) else None
-    return [statement] if found is None else [*found.begin, *found.keep, *found.middle, *found.end]
-
-
-def _delay_loop(loop: ast.For, late: int, taken: set[str]) -> _Pipeline | None:
-    """The pipeline of a loop: of the one inside, if that is long enough; None if neither is."""
-    *_, last = loop.body
-    inside = _delay_loop(last, late, taken) if isinstance(last, ast.For) and _is_nest_loop(last) else None
-    if inside is not None:
-        return _carry_over(loop, inside, taken)
-    instructions = [at for at, item in enumerate(loop.body) if not isinstance(item, ast.Assign)]
-    if loop_count(loop) < 2 or len(instructions) <= late:
-        return None
-    split = instructions[-late]
-    return _overlap(loop, loop.body[:split], loop.body[split:], taken)
+    if not isinstance(statement, ast.For):
+        return [statement]
+    loops = [statement]
+    while _is_nest_loop(last := loops[-1].body[-1]):
+        assert isinstance(last, ast.For)
+        loops.append(last)
+    while loops:
+        stages = _cut(loops[-1], late, later)
+        if stages is not None:
+            return _Pipeline(loops, stages, taken).statements()
+        loops.pop()  # the one around it may be long enough
+    return [statement]
 
 
 def _is_nest_loop(statement: ast.stmt) -> bool:
@@ -68,31 +66,170 @@ def _is_nest_loop(statement: ast.stmt) -> bool:
     return isinstance(target, ast.Name) and _NEST_LOOP.fullmatch(target.id) is not None
 
 
-def _overlap(
-    loop: ast.For, first: Sequence[ast.stmt], last: Sequence[ast.stmt], taken: set[str]
-) -> _Pipeline:
-    variable, final = _variable(loop), loop_count(loop) - 1
-    kept = _kept_names(first, last, taken)
-    keep = _keep(kept)
-    beginning, ending = _moved(first, variable, f"{variable} + 1"), _moved(last, variable, variable, kept)
-    middle = _with_iterations(loop, final, [*beginning, *ending, *keep])
-    return _Pipeline(_moved(first, variable, "0"), keep, [middle], _moved(last, variable, str(final), kept))
+def _cut(loop: ast.For, late: int, later: int) -> list[list[ast.stmt]] | None:
+    """The stages of a loop's body; None if it has too few iterations or instructions."""
+    instructions = [at for at, item in enumerate(loop.body) if not isinstance(item, ast.Assign)]
+    if loop_count(loop) < 2 or len(instructions) <= late:
+        return None
+    bounds = [0, *(instructions[-count] for count in (late, later) if count), len(loop.body)]
+    return [loop.body[start:end] for start, end in pairwise(bounds)]
 
 
-def _carry_over(loop: ast.For, inside: _Pipeline, taken: set[str]) -> _Pipeline:
-    """The pipeline of a loop around another one: what ends that one is issued in the next iteration."""
-    variable, final = _variable(loop), loop_count(loop) - 1
-    first = [*loop.body[:-1], *inside.begin]
-    kept = _kept_names(loop.body[:-1], inside.end, taken)
-    keep = [*inside.keep, *_keep(kept)]
-    middle = _moved(inside.middle, variable, str(final))
-    if final:
-        ending = _moved(inside.end, variable, variable, kept)
-        body = [*inside.middle, *_moved(first, variable, f"{variable} + 1"), *ending, *keep]
-        middle.insert(0, _with_iterations(loop, final, body))
-    return _Pipeline(
-        _moved(first, variable, "0"), keep, middle, _moved(inside.end, variable, str(final), kept)
+@dataclass(frozen=True)
+class _Kept:
+    """A tile that later stages read: the stage that makes it, and its names, one for each step since then."""
+
+    stage: int
+    names: Sequence[str]
+
+
+class _Pipeline:
+    """A nest of loops as steps: some that fill the pipeline, loops over steps, and some that empty it."""
+
+    def __init__(
+        self, loops: Sequence[ast.For], stages: Sequence[Sequence[ast.stmt]], taken: set[str]
+    ) -> None:
+        self._loops, self._stages, self._depth = loops, stages, len(stages) - 1
+        around = [item for loop in loops[:-1] for item in loop.body[:-1]]
+        self._kept = _find_kept([[*around, *stages[0]], *stages[1:]], taken)
+        self._around: dict[str, tuple[list[ast.stmt], list[ast.stmt]]] = {}
+        early = [item for stage in stages[:-1] for item in stage]
+        for loop in reversed(loops[:-1]):
+            needed, others = _split_needed(loop.body[:-1], early)
+            self._around[_variable(loop)] = needed, others
+            early = [*needed, *early]
+
+    def statements(self) -> list[ast.stmt]:
+        """The statements in the place of the outermost loop."""
+        found = self._enter(self._loops, {}, None, [])
+        last = {_variable(loop): str(loop_count(loop) - 1) for loop in self._loops[:-1]}
+        for step in range(self._depth):
+            found += self._step(self._places(last, None, loop_count(self._loops[-1]) + step))
+        return found
+
+    def _enter(
+        self, loops: Sequence[ast.For], place: _Place, before: _Place | None, after: Sequence[ast.stmt]
+    ) -> list[ast.stmt]:
+        """The steps of a loop, with other statements after the stages of the first one.
+
+        `before` is the iteration of the loops around it that the pipeline still holds.
+        """
+        loop, *inside = loops
+        variable, count = _variable(loop), loop_count(loop)
+        if not inside:
+            return self._enter_innermost(loop, place, before, after)
+        needed, others = self._around[variable]
+
+        def enter_iteration(now: _Place, old: _Place | None, after: Sequence[ast.stmt]) -> list[ast.stmt]:
+            last = [*after, *_moved(others, now)]
+            return [*_moved(needed, now), *self._enter(inside, now, old, last)]
+
+        final = None if before is None else {**before, variable: str(count - 1)}
+        found = enter_iteration({**place, variable: "0"}, final, after)
+        if count > 1:
+            now, old = {**place, variable: f"{variable} + 1"}, {**place, variable: variable}
+            found.append(_with_iterations(loop, count - 1, enter_iteration(now, old, [])))
+        return found
+
+    def _enter_innermost(
+        self, loop: ast.For, place: _Place, before: _Place | None, after: Sequence[ast.stmt]
+    ) -> list[ast.stmt]:
+        count, found = loop_count(loop), list[ast.stmt]()
+        for step in range(self._depth):
+            found += self._step(self._places(place, before, step), () if step else after)
+        if count > self._depth:
+            variable = _variable(loop)
+            places = [
+                {**place, variable: f"{variable} + {ahead}" if ahead else variable}
+                for ahead in range(self._depth, -1, -1)
+            ]
+            found.append(_with_iterations(loop, count - self._depth, self._step(places)))
+        return found
+
+    def _places(self, place: _Place, before: _Place | None, step: int) -> list[_Place | None]:
+        """The iterations that the stages of a step belong to; None for those that there are not."""
+        variable, count = _variable(self._loops[-1]), loop_count(self._loops[-1])
+        found: list[_Place | None] = []
+        for stage in range(len(self._stages)):
+            at = step - stage
+            around = before if at < 0 else place
+            is_there = around is not None and at < count
+            found.append({**(around or {}), variable: str(at % count)} if is_there else None)
+        return found
+
+    def _step(self, places: Sequence[_Place | None], after: Sequence[ast.stmt] = ()) -> list[ast.stmt]:
+        """One step: its stages, other statements, and the names of tiles for the next step."""
+        found: list[ast.stmt] = []
+        for stage in _ORDERS[len(places)]:
+            place = places[stage]
+            if place is not None:
+                found += _moved(self._stages[stage], {**place, **self._names(stage)})
+        found += after
+        for kept in self._kept:
+            pairs = list(pairwise(kept.names))
+            found += [
+                _assign(new, old)
+                for age, (old, new) in reversed([*enumerate(pairs)])
+                if places[kept.stage + age] is not None  # else no stage of the next step reads it
+            ]
+        return found
+
+    def _names(self, stage: int) -> dict[str, str]:
+        """The names by which a stage knows tiles of earlier stages."""
+        return {
+            kept.names[0]: kept.names[stage - kept.stage]
+            for kept in self._kept
+            if 0 < stage - kept.stage < len(kept.names)
+        }
+
+
+def _split_needed(
+    items: Sequence[ast.stmt], early: Sequence[ast.stmt]
+) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """The statements around a loop that its early stages need, and those that only the last one needs.
+
+    The loads of the latter would keep those of the first stage waiting.
+    """
+    own = {*_assigned(items)}
+    names = [own & _names_in([item]) for item in items]
+    needed, before = own & _names_in(early), set[str]()
+    while needed != before:
+        before = needed
+        needed = needed.union(*(item for item in names if item & needed))
+    is_needed = [bool(item & needed) for item in names]
+    return (
+        [item for item, wanted in zip(items, is_needed, strict=True) if wanted],
+        [item for item, wanted in zip(items, is_needed, strict=True) if not wanted],
     )
+
+
+def _names_in(items: Sequence[ast.stmt]) -> set[str]:
+    return {node.id for item in items for node in ast.walk(item) if isinstance(node, ast.Name)}
+
+
+def _find_kept(stages: Sequence[Sequence[ast.stmt]], taken: set[str]) -> list[_Kept]:
+    """The tiles that stages read after the one that makes them, with names for as many steps."""
+    found = []
+    used = [_names_in(stage) for stage in stages]
+    for at, stage in enumerate(stages):
+        for name in _assigned(stage):
+            ages = [later - at for later in range(at + 1, len(stages)) if name in used[later]]
+            if ages:
+                names = [name]
+                for _ in range(max(ages)):
+                    names.append(_free_name(f"{names[-1]}_before", taken))
+                found.append(_Kept(at, names))
+    return found
+
+
+def _assigned(items: Sequence[ast.stmt]) -> Iterator[str]:
+    """The names that statements assign, each once."""
+    names = dict.fromkeys(
+        item.targets[0].id
+        for item in items
+        if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)
+    )
+    yield from names
 
 
 def _variable(loop: ast.For) -> str:
@@ -100,28 +237,13 @@ def _variable(loop: ast.For) -> str:
     return loop.target.id
 
 
-def _kept_names(first: Sequence[ast.stmt], last: Sequence[ast.stmt], taken: set[str]) -> dict[str, str]:
-    """Names for what the beginning of an iteration assigns and its end uses, when the next one has begun."""
-    assigned = {
-        item.targets[0].id: None
-        for item in first
-        if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)
-    }
-    used = {node.id for item in last for node in ast.walk(item) if isinstance(node, ast.Name)}
-    return {name: _free_name(f"{name}_before", taken) for name in assigned if name in used}
+def _assign(name: str, value: str) -> ast.stmt:
+    return ast.Assign([ast.Name(name, ast.Store())], ast.Name(value, ast.Load()))
 
 
-def _keep(names: Mapping[str, str]) -> list[ast.stmt]:
-    return [
-        ast.Assign([ast.Name(late, ast.Store())], ast.Name(name, ast.Load())) for name, late in names.items()
-    ]
-
-
-def _moved(
-    items: Sequence[ast.stmt], variable: str, place: str, names: Mapping[str, str] | None = None
-) -> list[ast.stmt]:
-    """Copies of statements for one iteration of a loop, with other names for some tiles."""
-    change = _Renaming({variable: place, **(names or {})})
+def _moved(items: Sequence[ast.stmt], names: Mapping[str, str]) -> list[ast.stmt]:
+    """Copies of statements with expressions in the place of names: for one iteration, with its tiles."""
+    change = _Renaming(names)
     return [change.visit(deepcopy(item)) for item in items]
 
 

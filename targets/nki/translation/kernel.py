@@ -193,7 +193,7 @@ class KernelWriter:
             try:
                 source = self._write_once()
                 source = interleave_kernel(source, self.layout.ways) or source
-                return delay_last(source, self.layout.late) or source
+                return delay_last(source, self.layout.late, self.layout.later) or source
             except SplitNeededError as split:
                 self.loops.splits[split.atom] = split.inner
             except StoredNeededError as needed:

@@ -16,6 +16,8 @@ _WAYS = (4, 2, 8, 1)
 """Iterations of outer loops that are side by side."""
 
 _LATE = (2, 3, 5, 6, 8, 0)
+_BETWEEN = (1, 2, 3)
+"""Instructions of the stage between the first one and what is two iterations late."""
 _SPARED = (None, "vector", "scalar", "gpsimd")
 
 
@@ -53,6 +55,8 @@ class KernelLayout:
     """Operations whose results go through HBM, so that what follows has a layout of its own."""
     late: int = 0
     """Instructions at the end of a loop that are issued after the beginning of the next iteration."""
+    later: int = 0
+    """Those of them that are issued another iteration later."""
     spared: str | None = None
     """An engine that gets less of what others can do as well."""
     vectors: tuple[int, ...] = ()
@@ -97,7 +101,9 @@ class KernelLayout:
     def _other_orders(self) -> Iterator[KernelLayout]:
         """Layouts in which the same is done in another order, by other engines, or in longer parts."""
         yield from (replace(self, ways=ways) for ways in _WAYS if ways != self.ways)
-        yield from (replace(self, late=late) for late in _LATE if late != self.late)
+        yield from (replace(self, late=late, later=0) for late in _LATE if late != self.late)
+        if self.late and not self.later:
+            yield from (replace(self, late=self.late + more, later=self.late) for more in _BETWEEN)
         yield from (replace(self, spared=engine) for engine in _SPARED if engine != self.spared)
         lengths = (length for length in _TILE_LENGTHS if length != self.tile_length)
         yield from (replace(self, tile_length=length) for length in lengths)

@@ -286,6 +286,28 @@ def test_the_next_head_begins_before_the_last_rows_of_one_end():
     assert source.index("src=a[i_0 + 1, 0 * 128") < source.index("dst=out_0[i_0, 2 * 128")
 
 
+@pytest.mark.parametrize("shape", [(2, 256, 64), (3, 300, 64), (2, 640, 64), (5, 128, 64)])
+@pytest.mark.parametrize(("late", "later"), [(5, 3), (8, 6), (7, 2)])
+def test_three_stages_compute_the_reference(shape, late, later):
+    spec, formula, inputs, outputs = translate(attend, [shape] * 3)
+    plain = write_kernels(spec, "full", formula)[0]
+    two, three = delay_last(plain, late), delay_last(plain, late, later)
+    assert two is not None
+    assert three is not None
+    begun = [count(source[: source.index("dst=out")], r"src=a\b") for source in (two, three)]
+    assert begun == [2, 3]  # iterations that have begun before the first one ends
+    assert_computes(three, inputs, outputs)
+
+
+def test_what_only_the_last_stage_reads_is_loaded_after_the_first_rows():
+    spec, formula, inputs, outputs = translate(attend, [(2, 256, 64)] * 3)
+    source = delay_last(write_kernels(spec, "full", formula)[0], 8, 6)
+    assert source is not None
+    assert_computes(source, inputs, outputs)
+    loads = re.findall(r"src=([abc])\b", source)
+    assert loads.index("b") < loads.index("a") < loads.index("c")
+
+
 def test_a_loop_that_is_too_short_to_be_late_stays():
     spec, formula, _, _ = translate(np.exp, [(512, 64)])
     assert delay_last(write_kernels(spec, "full", formula)[0], 5) is None
