@@ -247,8 +247,8 @@ class StageContext:
         return prod(self.nest.width(atom) for atom in free) * self.nest.chunks(partition)
 
     def is_single_use(self, value: Value) -> bool:
-        """Whether only one operation uses a value, and no tile holds it yet."""
-        return self.uses[value] == 1 and not any(held == value for held, _ in self.tiles)
+        """Whether one operation uses a value, which a hull's part counts as none, and no tile holds it."""
+        return self.uses[value] <= 1 and not any(held == value for held, _ in self.tiles)
 
     def is_column(self, value: Value, partition: Atom | None) -> bool:
         """Whether a value is one number for each partition."""

@@ -26,7 +26,7 @@ def make_transposed(
     if readers and source_loop in free and all(isinstance(reader, Contract) for reader in readers):
         # The tensor engine takes one place of the other loops at a time: let each be a run.
         free = (*(atom for atom in free if atom != source_loop), source_loop)
-    tile = context.new_tile("transposed", partition, free, lines)
+    tile = context.result_tile(value, "transposed", partition, free)
     _write_transposes(context, data, tile, source=source_loop, lines=lines)
     return tile
 
