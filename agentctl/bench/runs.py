@@ -22,6 +22,7 @@ from typing import IO, Any
 from agent_core.strategies import STRATEGIES, rounds_within
 from agentctl.bench import lessons
 from agentctl.bench.lessons import Lesson
+from daemon import exits
 from state.model import EffectKey, Role, SearchConfig, StopReason, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +47,9 @@ KEPT_FIELDS = (
 )  # fmt: skip
 """The stored fields of a run's status; latencies and bounds in ms, all predicted. The model bound was once
 called tight: it has both names, of which older files have the older."""
+
+_ENDED = (exits.OK, exits.FAILURE)
+"""How `agentctl run` exits if its run has ended; the second if it found nothing faster, which counts too."""
 
 ARMS = (*(name + end for name in STRATEGIES for end in ("", BLIND)), f"beam{REUSE}")
 """The strategies, each with and without predictions, and the beam with lessons of other runs."""
@@ -160,7 +164,7 @@ def _run_to_end(job: BenchJob, home: str, budget: JobBudget) -> bool:
             child.send_signal(signal.SIGINT)
             _stop_child(child)
             return False
-    if status:
+    if status not in _ENDED:
         raise RuntimeError(f"{job.key}: {_last_line(log)}")
     return True
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from click.testing import CliRunner
 from agentctl.bench import lessons, results, runs, tables
 from agentctl.bench.runs import ARMS, BenchJob, JobBudget
 from agentctl.verbs.bench import search
+from daemon import exits
 from nki_sim.timing.residuals import load_residuals
 from state.events import SequenceLearnt
 from state.log import EventLog
@@ -275,6 +278,22 @@ def test_a_run_is_one_of_agentctl():
     assert found["evaluated"] <= 7
     assert found["techniques"]
     assert (found["in_time"], found["looked_at"]) == (True, 0)
+
+
+def _run_that_exits_with(status: int, monkeypatch, tmp_path: Path) -> bool:
+    child = [sys.executable, "-c", f"import sys; print('why', file=sys.stderr); sys.exit({status})"]
+    monkeypatch.setattr(runs, "_start_command", lambda _, errors: subprocess.Popen(child, stderr=errors))
+    budget = JobBudget(candidates=2, minutes=5)
+    return runs._run_to_end(BenchJob("silu", "reduced", "trn2", 0), str(tmp_path), budget)
+
+
+def test_a_run_that_finds_nothing_faster_counts_as_one_that_ended(monkeypatch, tmp_path):
+    assert _run_that_exits_with(exits.FAILURE, monkeypatch, tmp_path)
+
+
+def test_a_run_that_does_not_begin_is_an_error(monkeypatch, tmp_path):
+    with pytest.raises(RuntimeError, match="silu reduced trn2 seed 0: why"):
+        _run_that_exits_with(exits.USAGE, monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize(
