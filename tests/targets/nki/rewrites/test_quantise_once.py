@@ -19,6 +19,10 @@ from nki_sim.checks import program as checks
 from nki_sim.running import numerics
 from nki_sim.timing.counters import profile_counters
 from nki_sim.timing.forecast import forecast_program
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.sampling import sample_ir
+from targets.nki.knobs.workload_file import load_graph
 from targets.nki.rewrites import worker
 from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
 from targets.nki.rewrites.inlining import canonicalize_kernel
@@ -242,6 +246,26 @@ def test_what_several_loops_read_is_quantised_once() -> None:
     assert found["all products"].count("x_t_mx = ") == 1
     assert found["all products"].count("quantize_mx(") == 3
     assert only(apart).source.count("quantize_mx(") == 4
+
+
+def points(name: str) -> list[Written]:
+    """The default and seven other points of a problem's knob surface at reduced size."""
+    found = seeds.load_problem(name)
+    point, random = default_ir(load_graph(found.files["workload.json"], "reduced", "trn3")), Random(3)
+    made = []
+    for _ in range(8):
+        made.append(Written(render_kernel(point), problem(name).shapes))
+        point = sample_ir(point, random)
+    return made
+
+
+@parametrize_sweep("name", ["matmul", "swiglu", "lora", "rmsnorm_matmul"], quick=("rmsnorm_matmul",))
+def test_most_points_of_the_knob_surface_can_be_quantised(name: str) -> None:
+    quantised = [(one, found[0].source) for one in points(name) if (found := explore(one)[0])]
+    assert len(quantised) >= 4
+    made, source = quantised[0]
+    assert "nc_matmul_mx(" in source
+    assert distance(compute(made, source), compute(made, made.source)) < 2 * ROUNDED
 
 
 # -- random kernels --------------------------------------------------------------------------------
