@@ -19,7 +19,6 @@ from targets.nki.translation.values import (
     Binary,
     Load,
     Number,
-    Select,
     Table,
     Unary,
     Value,
@@ -40,8 +39,6 @@ _MOST_STEPS = 16
 _LONG_STEP = 256
 """Steps of a loop, and elements in each, for which single instructions are better than a repeated operand."""
 
-_PREDICATED = 2
-"""What a choice by a mask takes, in functions of two values."""
 
 _Step = tuple[str, Tile | float, bool]
 """A function, its number or column, and whether that comes first."""
@@ -64,7 +61,7 @@ class Views:
         return self.context.view(operand, self.rows, ()) if isinstance(operand, Tile) else float_text(operand)
 
 
-def _fill(  # noqa: PLR0917  a maker's arguments, a name, and the instruction
+def fill(  # noqa: PLR0917  a maker's arguments, a name, and the instruction
     context: StageContext,
     stem: str,
     value: Value,
@@ -86,7 +83,7 @@ def make_number(context: StageContext, value: Value, partition: Atom | None, fre
     """A column of one number."""
     assert isinstance(value, Number)
     text = float_text(value.number)
-    return _fill(
+    return fill(
         context, "constant", value, partition, free, lambda dst, _: f"nisa.memset(dst={dst}, value={text})"
     )
 
@@ -100,7 +97,7 @@ def make_table(context: StageContext, value: Value, partition: Atom | None, free
     predicate = find_predicate(value)
     if predicate is not None:
         ramp = _make_ramp(context, value, predicate, partition=partition, free=free)
-        return _fill(
+        return fill(
             context, "mask", value, partition, free,
             lambda dst, views: f"nisa.tensor_scalar(dst={dst}, data={views.full(ramp)}, "
             "op0=nl.greater_equal, operand0=0.0)",
@@ -168,7 +165,7 @@ def make_unary(context: StageContext, value: Value, partition: Atom | None, free
         )
     if value.function == "reciprocal":
         data = context.tile(value.value, partition)
-        return _fill(
+        return fill(
             context, stem, value, partition, free,
             lambda dst, views: f"nisa.reciprocal(dst={dst}, data={views.full(data)})",
         )  # fmt: skip
@@ -307,23 +304,21 @@ def make_binary(
     if value.function == "multiply" and value.left is value.right:
         return _activate_source(context, value, value.left, partition=partition, free=free, name="square")
     steps = _scalar_steps(context, value, partition, free=free)
-    if steps is None and dtype == "float32":
-        found = _by_columns(context, value, partition, free=free) or _three_operands(
-            context, value, partition, free=free
-        )
+    if steps is None:
+        found = _by_columns(context, value, partition, free=free) if dtype == "float32" else None
+        found = found or _three_operands(context, value, partition, free=free, dtype=dtype)
         if found is not None:
             return found
-    if steps is None:
         one, two = _two_operands(context, value.left, value.right, partition=partition)
         by_gpsimd = dtype == "float32" and free and not one.in_psum and not two.in_psum
         engines = ("vector", "gpsimd") if by_gpsimd else ("vector",)
         if context.least_busy(engines, context.width(partition, free)) == "gpsimd":
-            return _fill(
+            return fill(
                 context, stem, value, partition, free,
                 lambda dst, views: f"nisa.tensor_tensor(dst={dst}, data1={views.full(one)}, "
                 f"data2={views.full(two)}, op=nl.{value.function}, engine=nisa.engine.gpsimd)",
             )  # fmt: skip
-        return _fill(
+        return fill(
             context, stem, value, partition, free,
             lambda dst, views: f"nisa.scalar_tensor_tensor(dst={dst}, data={views.full(one)}, "
             f"op0=nl.multiply, operand0=1.0, op1=nl.{value.function}, operand1={views.full(two)})",
@@ -344,7 +339,7 @@ def make_binary(
         )
         return f"nisa.tensor_scalar(dst={dst}, data={views.full(data)}{texts})"
 
-    return _fill(context, stem, value, partition, free, instruction, dtype=dtype)
+    return fill(context, stem, value, partition, free, instruction, dtype=dtype)
 
 
 def _two_operands(
@@ -443,7 +438,7 @@ def _column_text(context: StageContext, operand: Tile | float, rows: Rows, *, pl
 
 
 def _three_operands(
-    context: StageContext, value: Binary, partition: Atom | None, *, free: tuple[Atom, ...]
+    context: StageContext, value: Binary, partition: Atom | None, *, free: tuple[Atom, ...], dtype: str
 ) -> Tile | None:
     """(data op0 scalar) op1 tensor as one instruction, if one operand is made by a number or a column.
 
@@ -470,7 +465,8 @@ def _three_operands(
                 f"operand1={views.full(operand)}{more})"  # noqa: B023  it is used before the next round
             )
 
-        return _fill(context, _STEMS.get(value.function, "mask"), value, partition, free, instruction)
+        stem = _STEMS.get(value.function, "mask")
+        return fill(context, stem, value, partition, free, instruction, dtype=dtype)
     return None
 
 
@@ -521,69 +517,3 @@ def _make_step(context: StageContext, step: tuple[str, Value, bool], partition: 
     name, scalar, turned = step
     operand = scalar.number if isinstance(scalar, Number) else context.tile(scalar, partition)
     return name, operand, turned
-
-
-def make_select(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:
-    """A choice: by index if the condition is known, else by a mask."""
-    assert isinstance(value, Select)
-    if isinstance(value.condition, Table):
-        found = _select_by_index(context, value, value.condition, partition=partition, free=free)
-        if found is not None:
-            return found
-    lines = context.lines(value)
-    context.busy["vector"] += _PREDICATED * context.width(partition, free)
-    bits = _choice_bits(context, value, partition, free=free)
-    left, right = context.tile(value.left, partition), context.tile(value.right, partition)
-    is_own = context.uses[value.right] == 1 and right.free == free and context.lines(value.right) is lines
-    tile = right if is_own else context.new_tile("chosen", partition, free, lines)
-    with context.rows(lines, partition) as rows:
-        views, dst = Views(context, rows, free), context.view(tile, rows, free)
-        if not is_own:
-            lines.add(f"nisa.tensor_copy(dst={dst}, src={views.full(right)})")
-        lines.add(
-            f"nisa.tensor_copy_predicated(dst={dst}, src={views.full(left)}, predicate={views.full(bits)})"
-        )
-    return tile
-
-
-def _choice_bits(
-    context: StageContext, value: Select, partition: Atom | None, *, free: tuple[Atom, ...]
-) -> Tile:
-    """Where a choice takes its first value, as bytes."""
-    condition = value.condition
-    is_compared = isinstance(condition, Binary) and condition.function in _INVERSE
-    if is_compared and context.uses[condition] == 1 and context.nest.free_atoms(condition, partition) == free:
-        return make_binary(context, condition, partition, free, dtype="uint8")
-    mask = context.tile(condition, partition)
-    lines = context.lines(value)
-    bits = context.new_tile("choice", partition, free, lines, dtype="uint8")
-    with context.rows(lines, partition) as rows:
-        views = Views(context, rows, free)
-        lines.add(f"nisa.tensor_copy(dst={views.full(bits)}, src={views.full(mask)})")
-    return bits
-
-
-def _select_by_index(
-    context: StageContext, value: Select, condition: Table, *, partition: Atom | None, free: tuple[Atom, ...]
-) -> Tile | None:
-    """One instruction, if one of the two is a number and the condition compares indices."""
-    affine = find_predicate(condition)
-    if affine is None or isinstance(value.left, Number) == isinstance(value.right, Number):
-        return None
-    kept, other, compare = value.left, value.right, "greater_equal"
-    if isinstance(kept, Number):
-        kept, other, compare = other, kept, "less"
-    if context.nest.free_atoms(kept, partition) != free:
-        return None
-    assert isinstance(other, Number)
-    data = context.tile(kept, partition)
-    number = float_text(other.number)
-
-    def instruction(dst: str, views: Views) -> str:
-        arguments = affine_arguments(context, affine, partition, free, views.rows)
-        return (
-            f"nisa.affine_select(dst={dst}, {arguments}, on_true_tile={views.full(data)}, "
-            f"on_false_value={number}, cmp_op=nl.{compare})"
-        )
-
-    return _fill(context, "chosen", value, partition, free, instruction)

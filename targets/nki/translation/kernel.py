@@ -20,6 +20,7 @@ from targets.nki.translation.interleave import interleave_kernel
 from targets.nki.translation.kernel_layout import Choices, KernelLayout
 from targets.nki.translation.known import KnownArrays
 from targets.nki.translation.layout import Nest, count_elements, is_batch, rank_rows
+from targets.nki.translation.masks import make_select
 from targets.nki.translation.merge import (
     group_sums,
     merge_loops,
@@ -89,7 +90,7 @@ _MAKERS: Mapping[type[Value], Maker] = {
     PairedLoad: loads.make_paired_load,
     Reduce: combine.make_reduction,
     Scan: combine.make_scan,
-    Select: elementwise.make_select,
+    Select: make_select,
     StackedRows: packed_tiles.make_stacked_rows,
     Table: elementwise.make_table,
     TilePart: packed_tiles.make_part,

@@ -12,13 +12,10 @@ from targets.nki.translation.hbm import Run, array_text
 from targets.nki.translation.layout import BANK, PARTITIONS, is_scattered
 from targets.nki.translation.simplify import make_binary
 from targets.nki.translation.stacking import HALF, Stack, find_stack
-from targets.nki.translation.stage import Rows, StageContext, Tile
+from targets.nki.translation.stage import MOST_BANKS, Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, product_text
 from targets.nki.translation.transposes import add_copy, enter_loop, filled, inner_start
 from targets.nki.translation.values import Contract, Load, Reduce, Value
-
-_MOST_BANKS = 4
-"""Banks of PSUM that products may stay in: the others are for transposes and further iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,7 @@ def make_bank(context: StageContext, value: Value, partition: Atom | None) -> Ti
     looped, inner = _split_free(pairs, free)
     banks = _count_banks([nest.width(atom) for atom in looped], [nest.width(atom) for atom in inner])
     is_apart = any(nest.level(reader) != nest.level(value) for reader in context.readers.get(value, ()))
-    has_room = banks is not None and context.used_banks + banks <= _MOST_BANKS
+    has_room = banks is not None and context.used_banks + banks <= MOST_BANKS
     if is_apart or not has_room or nest.chunks(partition) > 1 or free != (*looped, *inner):
         return None
     if (value, partition) in context.set_aside:

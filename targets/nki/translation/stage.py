@@ -16,7 +16,7 @@ from targets.base import UntranslatableError
 from targets.nki.translation.access import Access, Atom, make_access
 from targets.nki.translation.demand import StoredNeededError
 from targets.nki.translation.hbm import Run
-from targets.nki.translation.layout import MOST_STEP, PARTITIONS, Nest, blocker, is_scattered
+from targets.nki.translation.layout import BANK, MOST_STEP, PARTITIONS, Nest, blocker, is_scattered
 from targets.nki.translation.text import Lines, NameTable, product_text, slice_text, sum_text
 from targets.nki.translation.values import Array, Buffer, Contract, Load, Number, Reduce, Scan, Value
 from targets.nki.translation.windows import Window
@@ -33,6 +33,12 @@ _MOST_REPEATS = 64
 
 _COSTS = {"vector": 1, "scalar": 1, "gpsimd": 3.2}
 """What an element costs, relative to each other."""
+
+MOST_BANKS = 4
+"""Banks of PSUM for products and masks: the others are for transposes and further iterations."""
+_BANK_BYTES = 4 * BANK
+_LONGEST_IN_PSUM = 4096
+"""Elements in each partition that one instruction may touch there."""
 
 SBUF_BYTES = 176 * 1024
 """Bytes of a partition that a stage's tiles may take, less than there are: loops overlap."""
@@ -118,6 +124,8 @@ class StageContext:
     banks: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
     """Products that are read where the tensor engine left them."""
     used_banks: int = 0
+    choices: dict[tuple[Value, Atom | None, tuple[Atom, ...]], Tile] = field(default_factory=dict)
+    """Masks of choices, as bytes."""
     levels: list[Lines] = field(default_factory=list)
     used_bytes: int = 0
     numbers: dict[float, Number] = field(default_factory=dict)
@@ -240,7 +248,18 @@ class StageContext:
         held = self.set_aside.get((value, partition))
         if held is not None and dtype == "float32" and held.free == tuple(free):
             return held
-        return self.new_tile(stem, partition, free, self.lines(value), dtype)
+        in_psum = dtype == "uint8" and self._takes_banks(partition, free)
+        return self.new_tile(stem, partition, free, self.lines(value), dtype, in_psum=in_psum)
+
+    def _takes_banks(self, partition: Atom | None, free: Sequence[Atom]) -> bool:
+        """Whether bytes get room in PSUM, where choices read them in half the time; products come first."""
+        size = self.width(partition, free)
+        banks = -(-size // _BANK_BYTES)
+        has_room = size <= _LONGEST_IN_PSUM and self.used_banks + banks <= MOST_BANKS
+        if not has_room or any(isinstance(value, Contract) for value in self.uses):
+            return False
+        self.used_banks += banks
+        return True
 
     def width(self, partition: Atom | None, free: Sequence[Atom]) -> int:
         """How many elements of a value each partition has."""

@@ -233,10 +233,13 @@ def _interp(recorder: ArrayRecorder, x: Any, xp: Any, fp: Any, **kwargs: Any) ->
         raise UntraceableError("it uses np.interp with `period` or with nodes that are not known")
     nodes, given = np.asarray(xp, float), _as_array(recorder, fp)
     found: Any = given[0] if left is None else left
-    pieces = [
-        given[at] + (x - nodes[at]) * ((given[at + 1] - given[at]) / (nodes[at + 1] - nodes[at]))
-        for at in range(len(nodes) - 1)
-    ]
+    # From the end of a piece where it is smaller, a kernel's float32 has more digits.
+    known = None if isinstance(fp, RecordedArray) else np.asarray(fp, float)
+    pieces = []
+    for at in range(len(nodes) - 1):
+        slope = (given[at + 1] - given[at]) / (nodes[at + 1] - nodes[at])
+        near = at + int(known is not None and bool(abs(known[at + 1]) < abs(known[at])))
+        pieces.append(given[near] + (x - nodes[near]) * slope)
     pieces.append(given[len(nodes) - 1])
     for node, piece in zip(nodes, pieces, strict=True):
         found = np.where(np.greater_equal(x, node), piece, found)

@@ -164,6 +164,18 @@ REFERENCES: dict[str, tuple[Reference, Shapes]] = {
     ),
     "lower triangle": (np.tril, ((150, 150),)),
     "choice": (lambda x, y: np.where(x < y, x * x, np.abs(y)), ((64, 50), (64, 50))),
+    "choices by ranges": (
+        lambda x: np.where((x >= -1.0) & (x < 0.0), x * x, np.where(x > 1.0, 0.5, x)),
+        ((64, 50),),
+    ),
+    "choices by one mask": (
+        lambda x, y: np.where(x > y, x[:, :1], y) * np.where(x > y, -2.0, np.exp(y)),
+        ((64, 50), (64, 50)),
+    ),
+    "choices of windows": (
+        lambda x: np.where(x[:, 1:] > 0.5, x[:, :-1], np.abs(x[:, 1:])) * np.where(x[:, 1:] > 0, 1.0, 2.0),
+        ((64, 50),),
+    ),
     "comparisons with columns": (
         lambda x: np.where(x.max(axis=1, keepdims=True) * 0.5 < x, x, x.min(axis=1, keepdims=True) - x),
         ((64, 50),),

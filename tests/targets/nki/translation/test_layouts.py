@@ -28,6 +28,13 @@ def first_kernel(reference, *shapes):
     return source
 
 
+def test_a_choice_reads_its_mask_in_psum_and_replaces_what_nothing_else_needs():
+    kernel = first_kernel(lambda x: np.where((x > -1.0) & (x < 0.0), 0.5 * x, x), (128, 600))
+    assert count(kernel, r"dtype=nl.uint8, buffer=nl.psum") == 1
+    assert count(kernel, r"tensor_copy_predicated\(.*src=a_tile.*reverse_pred=True") == 1
+    assert not count(kernel, r"tensor_copy\(")
+
+
 def add_up_taps(x, w):
     padded = np.pad(x, ((0, 0), (2, 2)))
     return sum(padded[:, k : k + x.shape[1]] * w[:, k : k + 1] for k in range(5))
