@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TRANSLATOR = "translation"
 """The author of translated kernels."""
 
-_MOST_LAYOUTS = 24
+_MOST_LAYOUTS = 32
 """How many layouts are predicted at a time; those that are likely to be fast come first."""
 _MOST_INSTRUCTIONS = 50_000
 """Instructions in all predicted kernels up to which layouts near the fastest one are tried."""

@@ -15,6 +15,11 @@ _HALVES = 4
 _WAYS = (4, 2, 8, 1)
 """Iterations of outer loops that are side by side."""
 
+_MANY_WAYS, _LATE_WITH_ROWS = (4, 8), 6
+"""Iterations side by side, and late instructions, that are tried with another loop on the partitions."""
+_FEWER_ROWS = 5
+"""Choices of what lies on the partitions that are tried with those."""
+
 _LATE = (2, 3, 5, 6, 8, 0)
 _BETWEEN = (1, 2, 3)
 """Instructions of the stage between the first one and what is two iterations late."""
@@ -97,6 +102,7 @@ class KernelLayout:
         if not is_first:
             yield from self._other_cuts(written)
             yield from self._other_batches(written)
+            yield from self._other_tiles(written)
 
     def _other_orders(self) -> Iterator[KernelLayout]:
         """Layouts in which the same is done in another order, by other engines, or in longer parts."""
@@ -115,6 +121,18 @@ class KernelLayout:
                 if row is not None and " with " in row and row != self.rows.get(node, rows[0]):
                     ways = (ways for ways in (1, 2) if ways != self.ways)
                     yield from (replace(self, rows={**self.rows, node: row}, ways=way) for way in ways)
+
+    def _other_tiles(self, written: Choices) -> Iterator[KernelLayout]:
+        """Layouts with other loops on the partitions, and other orders for that.
+
+        A single tile has no iterations to go side by side. Smaller tiles may be slower until theirs do.
+        """
+        for node, rows in written.rows.items():
+            for row in rows[:_FEWER_ROWS]:
+                if row is not None and " with " not in row and row != self.rows.get(node, rows[0]):
+                    other = replace(self, rows={**self.rows, node: row}, late=0, later=0)
+                    yield from (replace(other, ways=ways) for ways in _MANY_WAYS if ways != self.ways)
+                    yield replace(other, ways=1, late=_LATE_WITH_ROWS)
 
     def _other_cuts(self, written: Choices) -> Iterator[KernelLayout]:
         """Layouts with other results in HBM, or with products by VectorE instead of the tensor engine."""

@@ -35,6 +35,10 @@ _LONG_RUN = 256
 """Elements in a run from which longer ones are hardly faster."""
 _ROW_GROUPS = (2048, 8192)
 """float32 per partition up to which rows are put together in a partition; both are tried."""
+_SMALLER_GROUPS = 2
+"""Smaller groups of rows that are tried too."""
+_EMPTIER = 2
+"""How many times the work of the fullest partitions makes groups of rows useless."""
 
 
 def merge_loops(stores: Sequence[Store], atoms: Sequence[Atom]) -> tuple[list[Store], tuple[Atom, ...]]:
@@ -425,9 +429,29 @@ def row_groups(
         and (atom.size // inner % PARTITIONS == 0 or 64 <= atom.size // inner <= PARTITIONS)
     ]
     whole = width(())
-    best = [max((one for one in fits if one * whole <= room), default=0) for room in _ROW_GROUPS]
-    if any(best) or not fits:
-        return [(inner, ()) for inner in dict.fromkeys(best) if inner]
+    found = _group_sizes(atom, [inner for inner in fits if inner * whole <= _ROW_GROUPS[-1]], whole)
+    if found or not fits:
+        return [(inner, ()) for inner in found]
     others = [one for one in atoms if one != atom]
     sides = (tuple(others[:count]) for count in range(1, len(others) + 1))
     return [(max(fits), side) for side in sides if max(fits) * width(side) <= _ROW_GROUPS[-1]][:1]
+
+
+def _group_sizes(atom: Atom, fits: Sequence[int], width: int) -> list[int]:
+    """The numbers of rows in a partition that are tried, of those that fit: the likely best comes first.
+
+    Those that fill the partitions best come first, large ones before smaller ones. With several
+    tiles, engines work during transfers.
+    """
+    if not fits:
+        return []
+
+    def work(inner: int) -> int:
+        return inner * -(-atom.size // inner // PARTITIONS)
+
+    least = min(map(work, fits))
+    largest = [max((one for one in fits if one * width <= room), default=0) for room in _ROW_GROUPS]
+    fuller = [inner for inner in fits if work(inner) == least]
+    smaller = [inner for inner in fuller if inner < largest[0]] or fuller[:1]
+    found = [inner for inner in largest if inner and work(inner) < _EMPTIER * least]
+    return sorted(dict.fromkeys([*found, *smaller[: -1 - _SMALLER_GROUPS : -1]]), key=work)

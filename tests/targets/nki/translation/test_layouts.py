@@ -72,7 +72,7 @@ def test_columns_that_batches_share_are_loaded_once_for_all_rows(channels):
     assert count(loops, "nisa.scalar_tensor_tensor") == 2
 
 
-@pytest.mark.parametrize(("length", "tile"), [(8192, "(64, 4, 4, 302)"), (512, "(128, 302)")])
+@pytest.mark.parametrize(("length", "tile"), [(8192, "(128, 4, 2, 302)"), (512, "(128, 302)")])
 def test_a_partition_has_several_rows_only_if_they_lie_side_by_side(length, tile):
     shapes = [(4, 256, 302), (256, 3), (256,)]
     spec, formula, inputs, outputs = translate(add_up_batches, shapes)
@@ -221,6 +221,21 @@ def layouts_near(reference, *shapes):
     for source in found.values():
         assert_computes(source, inputs, outputs)
     return found
+
+
+def test_fewer_rows_in_a_partition_are_tried_with_tiles_side_by_side():
+    found = [
+        KernelLayout.from_name(name) for name in layouts_near(lambda x: np.exp(x).sum(axis=1), (512, 20))
+    ]
+    tried = {(row, layout.ways) for layout in found for row in layout.rows.values()}
+    assert {row.partition(" by ")[2] for row, _ in tried if row} == {"", "2"}  # by 4 is the first layout
+    assert any(row and row.endswith(" by 2") and ways == 4 for row, ways in tried)
+
+
+@pytest.mark.parametrize(("rows", "inner"), [(600, 5), (512, 4), (256, 2), (4096, 32)])
+def test_rows_in_a_partition_leave_no_partition_empty(rows, inner):
+    kernel = first_kernel(lambda x: np.exp(x) + 1.0, (rows, 24))
+    assert f"a_tile = nl.ndarray(({rows // inner}, {inner}, 24)" in kernel
 
 
 def test_heads_in_a_tile_and_side_by_side_change_together():
