@@ -29,7 +29,9 @@ TRANSLATOR = "translation"
 _MOST_LAYOUTS = 32
 """How many layouts are predicted at a time; those that are likely to be fast come first."""
 _MOST_INSTRUCTIONS = 50_000
-"""Instructions in all predicted kernels up to which layouts near the fastest one are tried."""
+"""Instructions in the predicted kernels that count up to which layouts near the fastest one are tried."""
+_MUCH_SLOWER = 1.5
+"""How many times as long as the fastest a layout takes from which on it does not count."""
 
 _PREDICTIONS: TypeAdapter[tuple[PredictedLatency, ...]] = TypeAdapter(tuple[PredictedLatency, ...])
 
@@ -61,6 +63,12 @@ def _fastest(layouts: Sequence[_Layout]) -> _Layout:
         reason = next((item.told.error.message for item in layouts if item.told.error), "it has no latency")
         raise UntranslatableError(f"no layout fits on the device: {reason}")
     return min(predicted, key=lambda layout: layout.told.latency_ms or 0.0)
+
+
+def _count_instructions(layouts: Sequence[_Layout], best: _Layout) -> int:
+    """How many instructions the layouts have that are not much slower than the fastest one."""
+    most = _MUCH_SLOWER * (best.told.latency_ms or 0.0)
+    return sum(item.told.instructions or 0 for item in layouts if (item.told.latency_ms or 0.0) <= most)
 
 
 class KernelTranslator:
@@ -118,10 +126,10 @@ class KernelTranslator:
             about = canonical_json((asked, toolchain, kernels := [kernel for kernel, _ in fresh])).decode()
             answers = await _recall_predictions(about, lambda: predict(kernels))
             found += [_Layout(*pair, told) for pair, told in zip(fresh, answers, strict=True)]
-            spent += sum(told.instructions or 0 for told in answers)
             before, best = best, _fastest(found)
             if best is before:
                 break
+            spent = _count_instructions(found, best)
         assert best is not None  # `_fastest` gives one or raises
         return TranslatedKernel(best.kernel, tuple(layout.told.latency_ms for layout in found))
 

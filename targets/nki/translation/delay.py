@@ -90,27 +90,28 @@ class _Pipeline:
         self, loops: Sequence[ast.For], stages: Sequence[Sequence[ast.stmt]], taken: set[str]
     ) -> None:
         self._loops, self._stages, self._depth = loops, stages, len(stages) - 1
-        around = [item for loop in loops[:-1] for item in loop.body[:-1]]
-        self._kept = _find_kept([[*around, *stages[0]], *stages[1:]], taken)
         self._around: dict[str, tuple[list[ast.stmt], list[ast.stmt]]] = {}
-        early = [item for stage in stages[:-1] for item in stage]
+        first, *middle, last = stages
+        early, late = [item for stage in stages[:-1] for item in stage], [*last]
         for loop in reversed(loops[:-1]):
             needed, others = _split_needed(loop.body[:-1], early)
             self._around[_variable(loop)] = needed, others
-            early = [*needed, *early]
+            early, first, late = [*needed, *early], [*needed, *first], [*others, *late]
+        self._kept = _find_kept([first, *middle, late], taken)
 
     def statements(self) -> list[ast.stmt]:
         """The statements in the place of the outermost loop."""
         found = self._enter(self._loops, {}, None, [])
         last = {_variable(loop): str(loop_count(loop) - 1) for loop in self._loops[:-1]}
         for step in range(self._depth):
-            found += self._step(self._places(last, None, loop_count(self._loops[-1]) + step))
+            held = [] if step else self._held(last)
+            found += self._step(self._places(last, None, loop_count(self._loops[-1]) + step), held)
         return found
 
     def _enter(
         self, loops: Sequence[ast.For], place: _Place, before: _Place | None, after: Sequence[ast.stmt]
     ) -> list[ast.stmt]:
-        """The steps of a loop, with other statements after the stages of the first one.
+        """The steps of a loop, with other statements after those that fill the pipeline.
 
         `before` is the iteration of the loops around it that the pipeline still holds.
         """
@@ -119,9 +120,10 @@ class _Pipeline:
         if not inside:
             return self._enter_innermost(loop, place, before, after)
         needed, others = self._around[variable]
+        is_held = self._holds(loop)
 
         def enter_iteration(now: _Place, old: _Place | None, after: Sequence[ast.stmt]) -> list[ast.stmt]:
-            last = [*after, *_moved(others, now)]
+            last = [*after, *([] if is_held else _moved(others, now))]
             return [*_moved(needed, now), *self._enter(inside, now, old, last)]
 
         final = None if before is None else {**before, variable: str(count - 1)}
@@ -131,12 +133,24 @@ class _Pipeline:
             found.append(_with_iterations(loop, count - 1, enter_iteration(now, old, [])))
         return found
 
+    def _holds(self, loop: ast.For) -> bool:
+        """Whether the last stage of a loop's iterations begins while the next one fills the pipeline."""
+        return [loop] == [*self._loops[-2:-1]] and loop_count(self._loops[-1]) == self._depth
+
+    def _held(self, before: _Place | None) -> list[ast.stmt]:
+        """What only the last stage of an iteration reads, if no statement has made it yet."""
+        if before is None or not any(self._holds(loop) for loop in self._loops[-2:-1]):
+            return []
+        _, others = self._around[_variable(self._loops[-2])]
+        return _moved(others, {**before, **self._names(self._depth)})
+
     def _enter_innermost(
         self, loop: ast.For, place: _Place, before: _Place | None, after: Sequence[ast.stmt]
     ) -> list[ast.stmt]:
         count, found = loop_count(loop), list[ast.stmt]()
         for step in range(self._depth):
-            found += self._step(self._places(place, before, step), () if step else after)
+            found += self._step(self._places(place, before, step), [] if step else self._held(before))
+        found += after
         if count > self._depth:
             variable = _variable(loop)
             places = [
@@ -157,14 +171,13 @@ class _Pipeline:
             found.append({**(around or {}), variable: str(at % count)} if is_there else None)
         return found
 
-    def _step(self, places: Sequence[_Place | None], after: Sequence[ast.stmt] = ()) -> list[ast.stmt]:
-        """One step: its stages, other statements, and the names of tiles for the next step."""
-        found: list[ast.stmt] = []
+    def _step(self, places: Sequence[_Place | None], held: Sequence[ast.stmt] = ()) -> list[ast.stmt]:
+        """One step: its stages, others before the last one, and the names of tiles for the next step."""
+        found = [*held]
         for stage in _ORDERS[len(places)]:
             place = places[stage]
             if place is not None:
                 found += _moved(self._stages[stage], {**place, **self._names(stage)})
-        found += after
         for kept in self._kept:
             pairs = list(pairwise(kept.names))
             found += [
@@ -188,7 +201,7 @@ def _split_needed(
 ) -> tuple[list[ast.stmt], list[ast.stmt]]:
     """The statements around a loop that its early stages need, and those that only the last one needs.
 
-    The loads of the latter would keep those of the first stage waiting.
+    The loads of the latter would keep those of the first stage waiting, also in the iterations that follow.
     """
     own = {*_assigned(items)}
     names = [own & _names_in([item]) for item in items]

@@ -8,8 +8,12 @@ issued for all of them before the next one is.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+
+_TILE_LOOP = re.compile(r"i_(?!row)[a-z]")
+"""The variables of loops inside a tile, other than those over tiles."""
 
 
 def interleave_kernel(source: str, ways: int) -> str | None:
@@ -78,6 +82,53 @@ def _with_body(loop: ast.For, body: Sequence[ast.stmt]) -> ast.For:
     found = deepcopy(loop)
     found.body = list(body)
     return found
+
+
+def share_copies(source: str, engine: str) -> str | None:
+    """Return a kernel in which the other engine does every second of an engine's copies in loops.
+
+    `engine` is "scalar" or "vector". Returns None if a kernel's loops have no such copies.
+    """
+    order = ("scalar", "vector") if engine == "scalar" else ("vector", "scalar")
+    engines = ", ".join(f"nisa.engine.{name}" for name in order)
+    change = _SharedCopies(engine, engines)
+    return change_statements(source, lambda kernel: [change.change(item) for item in kernel.body])
+
+
+class _SharedCopies(ast.NodeTransformer):
+    """Gives copies of one engine two engines, which take turns in the innermost loop around them."""
+
+    def __init__(self, engine: str, engines: str) -> None:
+        self._engine, self._engines = engine, engines
+        self._variables: list[str] = []
+        self._is_changed = False
+
+    def change(self, statement: ast.stmt) -> ast.stmt:
+        """Return the statement with its copies shared; the same one if it has none."""
+        self._is_changed = False
+        found = self.visit(deepcopy(statement))
+        return found if self._is_changed else statement
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        """Change what is inside a loop."""
+        assert isinstance(node.target, ast.Name)
+        self._variables.append(node.target.id)
+        self.generic_visit(node)
+        self._variables.pop()
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        """Have two engines take turns if the call is a copy of the engine."""
+        is_copy = isinstance(node.func, ast.Attribute) and node.func.attr == "tensor_copy"
+        given = [item.value for item in node.keywords if item.arg == "engine"]
+        engine = ast.unparse(given[0]).rpartition(".")[2] if given else "vector"
+        is_repeated = any(_TILE_LOOP.match(name) for name in self._variables)
+        if is_copy and is_repeated and engine == self._engine:
+            text = f"({self._engines})[{self._variables[-1]} % 2]"
+            others = [item for item in node.keywords if item.arg != "engine"]
+            node.keywords = [*others, ast.keyword("engine", ast.parse(text, mode="eval").body)]
+            self._is_changed = True
+        return node
 
 
 class _SideBySide(ast.NodeTransformer):

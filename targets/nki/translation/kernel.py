@@ -16,7 +16,7 @@ from targets.nki.translation.access import Atom, AxisIndex, SplitNeededError, jo
 from targets.nki.translation.activations import ActivationFinder
 from targets.nki.translation.delay import delay_last
 from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
-from targets.nki.translation.interleave import interleave_kernel
+from targets.nki.translation.interleave import interleave_kernel, share_copies
 from targets.nki.translation.kernel_layout import Choices, KernelLayout
 from targets.nki.translation.known import KnownArrays
 from targets.nki.translation.layout import Nest, count_elements, is_batch, rank_rows
@@ -194,6 +194,8 @@ class KernelWriter:
             try:
                 source = self._write_once()
                 source = interleave_kernel(source, self.layout.ways) or source
+                if self.layout.shared is not None:
+                    source = share_copies(source, self.layout.shared) or source
                 return delay_last(source, self.layout.late, self.layout.later) or source
             except SplitNeededError as split:
                 self.loops.splits[split.atom] = split.inner
@@ -501,6 +503,7 @@ class KernelWriter:
             sums={i.value: i for i in items if isinstance(i, Reduce) and i.function == "add"},
             windows=find_windows(values, frozenset({*nest.outer, *([nest.row] if nest.row else [])})),
             max_held=max_held,
+            turned_length=self.layout.turned_length,
         )
         if self.layout.spared is not None:
             context.busy[self.layout.spared] = _SPARED_TILES * _longest_tile(nest, items)

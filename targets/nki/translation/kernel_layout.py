@@ -10,6 +10,8 @@ _ROWS = 8
 """Choices of what lies on the partitions that are tried for each loop nest."""
 _TILE_LENGTHS = (8192, 2048, 512)
 """float32 in one partition of a tile, up to which loops stay inside."""
+_TURNED_LENGTHS = (512, 256)
+"""float32 in one partition of a bank of PSUM that transposed blocks fill."""
 _HALVES = 4
 """Lengths of tiles, each half of the one before, of which the longest is taken that fits."""
 _WAYS = (4, 2, 8, 1)
@@ -24,6 +26,7 @@ _LATE = (2, 3, 5, 6, 8, 0)
 _BETWEEN = (1, 2, 3)
 """Instructions of the stage between the first one and what is two iterations late."""
 _SPARED = (None, "vector", "scalar", "gpsimd")
+_SHARED = (None, "scalar", "vector")
 
 
 @dataclass
@@ -62,8 +65,12 @@ class KernelLayout:
     """Instructions at the end of a loop that are issued after the beginning of the next iteration."""
     later: int = 0
     """Those of them that are issued another iteration later."""
+    turned_length: int = _TURNED_LENGTHS[0]
+    """float32 in one partition of PSUM that transposes fill before they are copied."""
     spared: str | None = None
     """An engine that gets less of what others can do as well."""
+    shared: str | None = None
+    """An engine of whose copies in loops another one does every second."""
     vectors: tuple[int, ...] = ()
     """Products of matrices and vectors by VectorE, which needs no operand transposed."""
 
@@ -102,6 +109,7 @@ class KernelLayout:
         if not is_first:
             yield from self._other_cuts(written)
             yield from self._other_batches(written)
+            yield from self._other_copies()
             yield from self._other_tiles(written)
 
     def _other_orders(self) -> Iterator[KernelLayout]:
@@ -133,6 +141,12 @@ class KernelLayout:
                     other = replace(self, rows={**self.rows, node: row}, late=0, later=0)
                     yield from (replace(other, ways=ways) for ways in _MANY_WAYS if ways != self.ways)
                     yield replace(other, ways=1, late=_LATE_WITH_ROWS)
+
+    def _other_copies(self) -> Iterator[KernelLayout]:
+        """Layouts in which results leave PSUM in other parts, or by both engines that can read it."""
+        yield from (replace(self, shared=engine) for engine in _SHARED if engine != self.shared)
+        lengths = (length for length in _TURNED_LENGTHS if length != self.turned_length)
+        yield from (replace(self, turned_length=length) for length in lengths)
 
     def _other_cuts(self, written: Choices) -> Iterator[KernelLayout]:
         """Layouts with other results in HBM, or with products by VectorE instead of the tensor engine."""

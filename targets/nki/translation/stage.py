@@ -119,6 +119,8 @@ class StageContext:
     """Loads that are parts of larger ones."""
     max_held: int
     """float32 per partition of the largest operand of a product that is loaded as a whole."""
+    turned_length: int = BANK
+    """float32 per partition of a bank that transposed blocks fill before it is copied."""
     loads: dict[tuple[Buffer, Access], Load] = field(default_factory=dict)
     tiles: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
     banks: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)

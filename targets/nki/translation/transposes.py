@@ -9,7 +9,7 @@ from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
-from targets.nki.translation.layout import BANK, PARTITIONS, blocker, is_scattered
+from targets.nki.translation.layout import PARTITIONS, blocker, is_scattered
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, float_text, product_text, sum_text
 from targets.nki.translation.values import Contract, Load, Value
@@ -81,9 +81,11 @@ def _write_transposes(
             turn.write_target_chunks(partition)
 
 
-def _side(count: int) -> int:
-    """How many blocks lie in a bank: as many as fit, if all banks then have as many."""
-    return max((side for side in range(1, BANK // PARTITIONS + 1) if count % side == 0), default=1)
+def _side(context: StageContext, count: int) -> int:
+    """How many blocks lie in a bank: as many as may, if all banks then have as many."""
+    return max(
+        (side for side in range(1, context.turned_length // PARTITIONS + 1) if count % side == 0), default=1
+    )
 
 
 def _loops_in_bank(
@@ -93,17 +95,17 @@ def _loops_in_bank(
 
     Of the outermost of them there may be room for a part only: that loop, and how many of its steps.
     """
-    nest = context.nest
+    nest, length = context.nest, context.turned_length
     if nest.chunks(source) > 1:
-        width = min(source.size, _side(nest.chunks(source)) * PARTITIONS)
+        width = min(source.size, _side(context, nest.chunks(source)) * PARTITIONS)
     elif nest.chunks(partition) > 1:
         width = PARTITIONS
     else:
         width = context.height(source)
     found: list[Atom] = []
     for atom in reversed(others):
-        if width * nest.width(atom) > BANK:
-            count = max(one for one in range(1, BANK // width + 1) if atom.size % one == 0)
+        if width * nest.width(atom) > length:
+            count = max(one for one in range(1, length // width + 1) if atom.size % one == 0)
             if count == 1 or atom == nest.row:
                 break
             return (atom, *found), (atom, count)
@@ -143,7 +145,7 @@ class _Transpose:
     def write_source_chunks(self) -> None:
         """Chunks of the source's partitions side by side: they follow each other in a row of the result."""
         context, lines, source = self.context, self.lines, self.source
-        side = _side(context.nest.chunks(source))
+        side = _side(context, context.nest.chunks(source))
         whole = min(source.size, side * PARTITIONS)
         with (
             context.rows(lines, self.tile.partition) as rows,
@@ -168,7 +170,8 @@ class _Transpose:
         context, lines = self.context, self.lines
         full, rest = divmod(target.size, PARTITIONS)
         width = context.height(self.source)
-        side = min(full, BANK // PARTITIONS // prod(self._width(atom) for atom in self.inside) or 1)
+        inside = prod(self._width(atom) for atom in self.inside)
+        side = min(full, context.turned_length // PARTITIONS // inside or 1)
         with context.rows(lines, self.source) as own:
             with self._part(full // side) as part:
                 self._turn_chunks(product_text(part, side), side, own)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from math import prod
 
 import numpy as np
 import pytest
 
 from remote.judge.identity.expression import load_expression
 from targets.nki.translation.delay import delay_last
-from targets.nki.translation.interleave import interleave_kernel
+from targets.nki.translation.interleave import interleave_kernel, share_copies
 from targets.nki.translation.kernel import KernelWriter
 from targets.nki.translation.kernel_layout import KernelLayout
 from targets.nki.translation.translator import make_signature, write_kernels, write_variants
@@ -327,7 +328,47 @@ def test_what_only_the_last_stage_reads_is_loaded_after_the_first_rows():
     assert source is not None
     assert_computes(source, inputs, outputs)
     loads = re.findall(r"src=([abc])\b", source)
-    assert loads.index("b") < loads.index("a") < loads.index("c")
+    assert loads[:5] == ["b", "a", "a", "b", "c"]  # its last stage begins with the second head
+
+
+def attend_by_groups(q, k, v):
+    return np.stack([attend(q[:, at], k, v) for at in range(q.shape[1])], axis=1)
+
+
+@pytest.mark.parametrize("rows", [256, 300, 130])
+def test_what_the_last_stage_reads_is_there_in_all_loops(rows):
+    spec, formula, inputs, outputs = translate(attend_by_groups, [(2, 3, rows, 64), *[(2, rows, 64)] * 2])
+    plain = write_kernels(spec, "full", formula)[0]
+    for late, later in [(5, 3), (8, 6)]:
+        source = delay_last(plain, late, later)
+        assert source is not None
+        assert_computes(source, inputs, outputs)
+
+
+def test_transposes_fill_a_bank_or_half_of_one_and_engines_share_copies():
+    spec, formula, inputs, outputs = translate(attend, [(4, 256, 64)] * 3)
+    near = [name for _, name in write_variants(spec, "full", formula) if " with 4 of " in name]
+    banks, shared = {}, []
+    for source, name in write_variants(spec, "full", formula, near[0]):
+        layout = KernelLayout.from_name(name)
+        shapes = re.findall(r"turned\w* = nl.ndarray\(\((.*?)\)", source)
+        sizes = {prod(map(int, shape.split(", ")[1:])) for shape in shapes}
+        banks.setdefault(layout.turned_length, set()).update(sizes)
+        if layout.shared:
+            assert count(source, r"tensor_copy\(.*engine=\(.*\)\[i_\w+ % 2\]\)") > 0
+            shared.append(source)
+        if layout.shared or layout.turned_length != 512:
+            assert_computes(source, inputs, outputs)
+    assert (max(banks[512]), max(banks[256])) == (512, 256)
+    assert shared
+
+
+def test_copies_that_are_alone_in_an_iteration_stay_on_one_engine():
+    spec, formula, _, _ = translate(attend, [(4, 64, 64)] * 3)
+    plain = write_kernels(spec, "full", formula)[0]
+    assert "nisa.tensor_copy" in plain
+    assert share_copies(plain, "vector") is None
+    assert share_copies(plain, "scalar") is None
 
 
 def test_a_loop_that_is_too_short_to_be_late_stays():
