@@ -27,14 +27,17 @@ _IN_FLOAT64 = """
 
 def _in_float64(compute):
     def reference(*arrays):
-        return compute(*(a.astype("float64") if a.dtype.kind == "f" else a for a in arrays))
+        found = compute(*(a.astype("float64") if a.dtype.kind == "f" else a for a in arrays))
+        items = found if isinstance(found, tuple) else (found,)
+        items = tuple(item.reshape(1) if getattr(item, "shape", None) == () else item for item in items)
+        return items if isinstance(found, tuple) else items[0]
 
     return reference
 
 
 reference = _in_float64(reference)  # what a kernel is compared with has no rounding of its own
 """
-"""What a reference's text ends with in a problem: arrays of ordinary engineers are float32."""
+"""What a reference's text ends with in a problem: engineers' arrays are float32, numbers no arrays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,14 +49,28 @@ def test_the_first_layout_computes_the_reference(path):
         assert rel_l2([own.reshape(expected.shape)], [expected]) < file.tolerance
 
 
-def test_a_file_is_compared_with_its_reference_in_float64(tmp_path):
-    path = tmp_path / "third.py"
+def load_as_problem(folder, result):
+    """The reference of a problem made of a file whose reference returns that."""
+    path = folder / "third.py"
     path.write_text(
         'import numpy as np\n\nINPUT_SPECS = {"x": ((4,), "float32")}\n\n\n'
-        "def reference(x):\n    return x / 3\n"
+        f"def reference(x):\n    return {result}\n"
     )
     problem = make_problem(read_reference(path), [OutputShape((4,), "float32")])
-    (tmp_path / "reference.py").write_bytes(problem.files["reference.py"])
-    found = runpy.run_path(str(tmp_path / "reference.py"))["reference"](np.ones(4, np.float32))
+    (folder / "reference.py").write_bytes(problem.files["reference.py"])
+    return runpy.run_path(str(folder / "reference.py"))["reference"]
+
+
+@pytest.mark.parametrize("result", ["x.sum()", "(x.sum(), x)"])
+def test_a_number_is_an_array_of_one_element_when_run_and_when_followed(tmp_path, result):
+    reference = load_as_problem(tmp_path, result)
+    found = reference(np.ones(4, np.float32))
+    shapes = [item.shape for item in (found if isinstance(found, tuple) else (found,))]
+    assert shapes[0] == (1,)
+    record_reference(reference, [((4,), np.dtype("float32"))], shapes)  # it raises where shapes differ
+
+
+def test_a_file_is_compared_with_its_reference_in_float64(tmp_path):
+    found = load_as_problem(tmp_path, "x / 3")(np.ones(4, np.float32))
     assert found.dtype == np.float64
     assert found == pytest.approx(1 / 3, rel=1e-15)
