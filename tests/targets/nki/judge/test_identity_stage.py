@@ -13,9 +13,11 @@ from remote.judge.identity.tracing.recording import record_reference
 from remote.judge.job import JudgeJob
 from remote.judge.numerics import BadReferenceError
 from remote.judge.rejection import RejectedError
+from seeds.from_reference import OutputShape, make_problem, read_reference
 from state.model import Verdict
 from targets.nki.judge.identity import stage
 from targets.nki.judge.identity.stage import IdentityFailedError, identify
+from targets.nki.translation.translator import write_kernels
 from tests.adversarial.model import edit
 from tests.remote.identity.programs import shapes_of, trace_kernel
 from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
@@ -68,6 +70,23 @@ def test_initial_kernels_are_proven(name: str, job) -> None:
     dims = job(name).spec.dims("reduced")
     size = sum(int(np.prod(item.resolve_shape(dims))) for item in job(name).spec.outputs)
     assert found.share_percent == pytest.approx(100 * found.elements / size)
+
+
+def test_the_only_element_of_an_output_counts_once(tmp_path) -> None:
+    path = tmp_path / "total.py"
+    path.write_text('INPUT_SPECS = {"x": ((40, 30), "float32")}\n\n\ndef reference(x):\n    return x.sum()\n')
+    problem = make_problem(read_reference(path), [OutputShape((1,), "float32")])
+    names: dict[str, object] = {}
+    exec(problem.files["reference.py"], names)
+    formula = record_reference(names["reference"], [((40, 30), np.dtype("float32"))], [(1,)]).to_bytes()
+    kernel = write_kernels(problem.spec, "full", formula)[0]
+    (tmp_path / "total.npz").write_bytes(formula)
+    job = JudgeJob(
+        spec=problem.spec, problem=problem.digest, size="full", target="trn2", references={},
+        expression=str(tmp_path / "total.npz"),
+    )  # fmt: skip
+    found = identify(trace_kernel(kernel, ((40, 30),)), kernel.encode(), job)
+    assert (found.verdict, found.elements, found.share_percent) == ("proven", 1, 100.0)
 
 
 def test_verdicts_repeat(job) -> None:
