@@ -4,8 +4,9 @@ A kernel may hold an input as a sum of narrow parts, each the remainder of the o
 narrow copy of a value is subtracted from that very value and the remainder reaches the same output; other
 subtractions of a narrow number from a wide one prove nothing. The numeric stage decides whether the parts are
 accurate enough. Paths on which an input is multiplied by almost zero do not count. Nor is one wide path
-enough where an input goes through many products: most of them must have it wide, or in parts. Moves without a
-cast keep bits, whatever type they call them.
+enough where an input goes through many products: most of them must have it wide, or in parts. Products of all
+parts add up to one number, and further products of it count neither way. Moves without a cast keep bits,
+whatever type they call them.
 
 Where a problem allows MX, its products lose nothing by definition: whatever reaches their operands counts as
 whole after them. Scales are powers of two and hold nothing of a number.
@@ -115,28 +116,36 @@ def _add_product(
             continue
         found = shares.setdefault(tensor, _ProductShares())
         bits, name = ways.get(0, (0, ""))
+        enough = _ENOUGH_BITS_RATIO * min(due, SIGNIFICANT_BITS[program.site(tensor).dtype])
         if not name:
             found.remainders += form_flops(form)
-        elif bits >= _ENOUGH_BITS_RATIO * min(due, SIGNIFICANT_BITS[program.site(tensor).dtype]):
+        elif bits >= enough:
             found.wide += form_flops(form)
-        else:
+        elif _sum_bits(ways) < enough:  # else products of its parts came before, and were counted
             found.narrow += form_flops(form)
             found.line, found.dtype = int(program.lines[number]), name
 
 
-def _coarse_inputs(
-    program: Program, output: int, ways: Mapping[InputPart, TypeRank]
-) -> Iterator[tuple[int, str]]:
+def _coarse_inputs(program: Program, output: int, ways: PrecisionWays) -> Iterator[tuple[int, str]]:
     """Inputs that reach an output in a coarser type than required, and that type."""
-    for (number, part), (bits, name) in sorted(ways.items()):
+    for number, parts in sorted(_group_parts(ways).items()):
+        bits, name = parts.get(0, _WHOLE)
         due = min(SIGNIFICANT_BITS[program.site(number).dtype], SIGNIFICANT_BITS[program.site(output).dtype])
-        if part or name not in _FLOATS or bits >= due:
-            continue
-        # A part counts if no part before it is missing.
-        parts = takewhile(ways.__contains__, ((number, further) for further in count(1)))
-        together = bits + sum(ways[further][0] for further in parts)
-        if together < _ENOUGH_BITS_RATIO * due:
+        if name in _FLOATS and bits < due and _sum_bits(parts) < _ENOUGH_BITS_RATIO * due:
             yield number, name
+
+
+def _group_parts(ways: PrecisionWays) -> dict[int, dict[int, TypeRank]]:
+    """The parts of each input, by the input's tensor."""
+    found: dict[int, dict[int, TypeRank]] = {}
+    for (tensor, part), rank in ways.items():
+        found.setdefault(tensor, {})[part] = rank
+    return found
+
+
+def _sum_bits(parts: Mapping[int, TypeRank]) -> int:
+    """The bits that parts hold together; a part counts if no part before it is missing."""
+    return sum(parts[part][0] for part in takewhile(parts.__contains__, count()))
 
 
 class _PrecisionFlow:
@@ -167,10 +176,7 @@ class _PrecisionFlow:
         cells, operands = self._program.cells, self._program.operands
         for cell in range(cells.first[number], cells.first[number + 1]):
             if cells.reads[cell] and not cells.writes[cell] and not _is_scale(operands[cells.operand[cell]]):
-                found: dict[int, dict[int, TypeRank]] = {}
-                for (tensor, part), rank in self._ways_at(cell).items():
-                    found.setdefault(tensor, {})[part] = rank
-                yield from found.items()
+                yield from _group_parts(self._ways_at(cell)).items()
 
     def _run_pass(self) -> bool:
         cells, grown = self._program.cells, False
