@@ -106,7 +106,8 @@ class Demand:
         self.indices = expression.arrays
         self.inputs, self.stored, self.loops, self.known = inputs, stored, loops, known
         self.activations = activations
-        self.vectors, self.found_vectors = vectors, dict[int, None]()
+        self.vectors = vectors
+        self.found_vectors, self.found_matrices = dict[int, None](), dict[int, None]()
         self._product_depths = _product_depths(expression.nodes)
         self._found: dict[tuple[int, Access], Value] = {}
         self._asked: dict[int, list[Access]] = {}
@@ -288,8 +289,7 @@ class Demand:
     def _product(self, number: int, one: Value, other: Value, over: Sequence[Atom]) -> Value:
         """The sum of products over some loops."""
         is_vector = one.atoms < other.atoms or other.atoms < one.atoms
-        if is_vector:
-            self.found_vectors[number] = None
+        (self.found_vectors if is_vector else self.found_matrices)[number] = None
         if is_vector and number in self.vectors:
             return make_reduction(number, "add", make_binary(number, "multiply", one, other), over)
         return make_contraction(number, one, other, over)

@@ -369,6 +369,8 @@ class KernelWriter:
             )
             stores = [self._store_of(demand, target, shape, axes) for target in targets]
             self.choices.vectors |= demand.found_vectors
+            self.choices.matrices |= demand.found_matrices
+        self.layout.require_one_way(self.choices)
         return self._write_nest(first.node, stores, [atom for index in axes for atom, _ in index.terms])
 
     def _store_of(self, demand: Demand, target: _Target, shape: Shape, axes: Sequence[AxisIndex]) -> Store:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from targets.base import UntranslatableError
+
 _ROWS = 8
 """Choices of what lies on the partitions that are tried for each loop nest."""
 _TILE_LENGTHS = (8192, 2048, 512)
@@ -39,6 +41,8 @@ class Choices:
     """Products of matrices and their operands, where these are computed: a kernel may be cut behind them."""
     vectors: dict[int, None] = field(default_factory=dict)
     """Products of a matrix and a vector."""
+    matrices: dict[int, None] = field(default_factory=dict)
+    """Products of two matrices; one with a column taken from it elsewhere is a product with a vector too."""
     has_variance: bool = False
     has_shared_rows: bool = False
     """Whether tiles of rows share what lacks the outer of two loops on the partitions."""
@@ -91,6 +95,14 @@ class KernelLayout:
         rows = {int(node): row for node, row in given["rows"].items()}
         lists = {name: tuple(given[name]) for name in ("stored", "vectors")}
         return cls(**{**given, "rows": rows, **lists})
+
+    def require_one_way(self, written: Choices) -> None:
+        """Refuse products that would be summed up in two orders.
+
+        The exponential of the difference of both may be infinite where that of the reference is 1.
+        """
+        if written.vectors.keys() & written.matrices.keys() & {*self.vectors}:
+            raise UntranslatableError("a product is needed by two engines, which sum it up in other orders")
 
     def neighbours(self, written: Choices, *, is_first: bool) -> Iterator[KernelLayout]:
         """Layouts that differ in one thing; at first only in what decides about transfers and engines."""
@@ -150,7 +162,7 @@ class KernelLayout:
 
     def _other_cuts(self, written: Choices) -> Iterator[KernelLayout]:
         """Layouts with other results in HBM, or with products by VectorE instead of the tensor engine."""
-        for node in written.vectors:
+        for node in (node for node in written.vectors if node not in written.matrices):
             vectors = _toggled(self.vectors, node)
             yield replace(self, vectors=vectors)
             yield replace(self, vectors=vectors, stored=tuple(written.cuts))

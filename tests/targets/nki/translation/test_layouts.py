@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from remote.judge.identity.expression import load_expression
+from targets.base import UntranslatableError
 from targets.nki.translation.delay import delay_last
 from targets.nki.translation.interleave import interleave_kernel, share_copies
 from targets.nki.translation.kernel import KernelWriter
@@ -274,6 +275,26 @@ def test_a_matrix_meets_a_vector_on_either_engine_with_and_without_a_cut():
     found = [KernelLayout.from_name(name) for name in layouts_near(decode, (4, 32), *[(4, 140, 32)] * 2)]
     assert {bool(layout.vectors) for layout in found} == {False, True}
     assert {bool(layout.stored) for layout in found} == {False, True}
+
+
+def weigh_by_softmax(x, w):
+    scores = x @ w
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return weights[:, 1:2] * x
+
+
+def test_a_product_that_is_needed_whole_and_by_columns_is_summed_up_in_one_way():
+    """Else a column may be larger than the largest of its row, and its exponential infinite."""
+    shapes = [(128, 256), (256, 4)]
+    found = [KernelLayout.from_name(name) for name in layouts_near(weigh_by_softmax, *shapes)]
+    assert not any(layout.vectors for layout in found)
+    spec, formula, *_ = translate(weigh_by_softmax, shapes)
+    expression, signature = load_expression(formula, shapes), make_signature(spec, "full")
+    written = KernelWriter(expression, signature)
+    written.write()
+    (product,) = written.choices.vectors.keys() & written.choices.matrices.keys()
+    with pytest.raises(UntranslatableError, match="two engines"):
+        KernelWriter(expression, signature, KernelLayout(vectors=(product,))).write()
 
 
 def test_iterations_of_which_the_end_is_late_compute_the_same():
