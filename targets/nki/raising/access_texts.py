@@ -66,7 +66,7 @@ def access_text(name: str, item: RowOperand, place: Sequence[AffineNumber], scop
     if item.dtype == item.home.dtype and not item.column_step:
         if not item.flat:
             return _windowed(name, item.home, item.dims, place=place, scope=scope)
-        for form in (_reshaped, _broadcast_rows, _split_window):
+        for form in (_reshaped, _broadcast_rows, _split_window, _other_rows):
             text = form(name, item, place[0], scope)
             if text is not None:
                 return text
@@ -166,6 +166,20 @@ def _split_window(name: str, item: RowOperand, offset: AffineNumber, scope: Loop
             text += f".permute({tuple(order.index(axis) for axis in range(len(order)))})"
         return text
     return None
+
+
+def _other_rows(name: str, item: RowOperand, offset: AffineNumber, scope: LoopScope) -> str | None:
+    """Neighbouring elements of a tensor in HBM as rows of another length than it was declared with."""
+    sizes = tuple(count for _, count in item.dims)
+    row, elements = prod(sizes[1:]), prod(item.home.shape)
+    if item.home.on_chip or item.dims != _row_major(sizes) or elements % row:
+        return None
+    if any(number % row for number in offset):
+        return None
+    shape = (elements // row, *sizes[1:])
+    other = TileClass(shape, item.home.dtype, item.home.buffer, None)
+    place = [tuple(number // row for number in offset), *[(0,) * len(offset)] * len(sizes[1:])]
+    return _windowed(f"{name}.reshape({shape})", other, item.dims, place=place, scope=scope)
 
 
 def _joinings(

@@ -25,6 +25,14 @@ class Atom:
     name: str
     size: int
 
+    def split(self, inner: int) -> tuple[Atom, Atom]:
+        """Return two loops, one in the other, that do the same; the inner one has this size."""
+        return Atom(f"{self.name}o", self.size // inner), Atom(f"{self.name}i", inner)
+
+    def is_split_with(self, inner: Atom) -> bool:
+        """Whether this loop and the one inside it are a single one, split."""
+        return Atom(self.name[:-1], self.size * inner.size).split(inner.size) == (self, inner)
+
 
 Terms = tuple[tuple[Atom, int], ...]
 

@@ -76,11 +76,11 @@ class LoopTable:
         return [] if size == 1 else self._split(Atom(name, size), 1)
 
     def _split(self, atom: Atom, step: int) -> list[tuple[Atom, int]]:
-        inner = self.splits.get(atom)
-        if inner is None:
+        size = self.splits.get(atom)
+        if size is None:
             return [(atom, step)]
-        outer = Atom(f"{atom.name}o", atom.size // inner)
-        return self._split(outer, step * inner) + self._split(Atom(f"{atom.name}i", inner), step)
+        outer, inner = atom.split(size)
+        return self._split(outer, step * size) + self._split(inner, step)
 
     def index(self, name: str, size: int) -> AxisIndex:
         """Return the index that runs along a whole axis."""

@@ -56,7 +56,7 @@ def merge_loops(stores: Sequence[Store], atoms: Sequence[Atom]) -> tuple[list[St
 
 def _find_pair(stores: Sequence[Store], atoms: Sequence[Atom]) -> tuple[Atom, Atom] | None:
     items = {item for store in stores for item in store.value.walk()}
-    pairs = list(pairwise(atoms)) if len(atoms) > 2 else []
+    pairs = list(pairwise(atoms)) if len(atoms) > 2 and not _is_in_slices(items, atoms) else []
     for item in items:
         if isinstance(item, Reduce):
             pairs += pairwise(item.over)
@@ -70,6 +70,17 @@ def _find_pair(stores: Sequence[Store], atoms: Sequence[Atom]) -> tuple[Atom, At
         and not any(_keeps_apart(item, {outer, inner}) for item in items)
     )
     return next(fits, None)
+
+
+def _is_in_slices(items: Collection[Value], atoms: Sequence[Atom]) -> bool:
+    """Whether rows fill partitions as they are, and their tiles are slices of them, which rewrites can read.
+
+    Merged with parts of a row, rows would be those of another array. This is not worth it for long parts.
+    """
+    if len(atoms) != 3 or any(isinstance(item, Reduce | Contract | Scan) for item in items):
+        return False
+    row, outer, inner = atoms
+    return row.size % PARTITIONS == 0 and inner.size >= _LONG_RUN and outer.is_split_with(inner)
 
 
 def _keeps_apart(item: Value, pair: set[Atom]) -> bool:

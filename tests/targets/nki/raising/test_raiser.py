@@ -168,6 +168,17 @@ VIEWS = _kernel(
     parameters="x, gamma",
 )
 
+FLAT_ROWS = _kernel(
+    """
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in range(4):
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x.ap([[512, 128], [1, 512]], offset=i * 128 * 512))
+        nisa.dma_copy(dst=out.ap([[512, 128], [1, 512]], offset=i * 128 * 512), src=t)
+    return out
+"""
+)
+
 PRODUCT = _kernel(
     """
     k, m = a.shape
@@ -198,6 +209,7 @@ STYLES = (
     Style("carried backwards", CARRIED, X, (3,)),
     Style("ragged", RAGGED, ((300, 64),), (3,)),
     Style("views", VIEWS, ((256, 1024), (1024,)), (2,)),
+    Style("rows of another length", FLAT_ROWS, ((256, 1024),), (4,)),
     Style("product with one bank", PRODUCT, ((512, 128), (512, 1024)), (2, 3)),
 )
 

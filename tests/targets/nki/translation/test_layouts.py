@@ -63,6 +63,11 @@ def write_with_row(reference, shapes, axis, **layout):
     return source
 
 
+def test_short_tiles_of_rows_that_fill_partitions_are_slices():
+    source = write_with_row(lambda x: x * np.abs(x), [(256, 2048)], 0, tile_length=512)
+    assert count(source, r"\[i_row \* 128 : i_row \* 128 \+ 128, i_0 \* 512 : i_0 \* 512 \+ 512\]") == 2
+
+
 @pytest.mark.parametrize("channels", [256, 300])
 def test_columns_that_batches_share_are_loaded_once_for_all_rows(channels):
     shapes = [(3, channels, 302), (channels, 3), (channels,)]
