@@ -200,13 +200,11 @@ def check_version(connection: sqlite3.Connection) -> bool:
         LogDamaged: it is another program's database.
         LogTooNew: its schema is newer than this program's.
     """
+    # Tables come first: a log that is made meanwhile gets them and its id at once.
+    is_empty = connection.execute("SELECT 1 FROM sqlite_schema").fetchone() is None
     version = read_pragma(connection, "user_version")
     application = read_pragma(connection, "application_id")
-    if (
-        application == 0
-        and version == 0
-        and connection.execute("SELECT 1 FROM sqlite_schema").fetchone() is None
-    ):
+    if is_empty and application == 0 and version == 0:
         return False
     if application != APPLICATION_ID:
         raise LogDamaged("events.db is not an event log")

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from state import lock
+from state import lock, schema
 from state.errors import (
     HomeLocked,
     HomeOnNetwork,
@@ -457,3 +459,18 @@ def test_an_owner_that_cannot_settle_its_log_loses_nothing(
         assert log.run_state("r").has_ended
     assert not (home / "events.db-wal").exists()
     EventLog.open(home).close()
+
+
+@pytest.mark.parametrize("made_before", range(4))
+def test_a_log_that_is_made_while_it_is_looked_at_is_none_or_one(tmp_path: Path, made_before: int) -> None:
+    """It is never another program's database."""
+    asked = count()
+
+    class LookedAt(sqlite3.Connection):
+        def execute(self, *arguments: Any) -> sqlite3.Cursor:
+            if next(asked) == made_before:
+                EventLog.open(tmp_path).close()
+            return super().execute(*arguments)
+
+    with closing(sqlite3.connect(tmp_path / "events.db", factory=LookedAt)) as connection:
+        assert schema.check_version(connection) == (made_before < 3)
