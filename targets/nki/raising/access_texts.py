@@ -71,21 +71,17 @@ def access_text(name: str, item: RowOperand, place: Sequence[AffineNumber], scop
             if text is not None:
                 return text
     offset = place[0] if item.flat else _flat_offset(item.home, place)
-    if item.column_step:
-        return _chosen_columns(name, item, offset, scope)
-    pattern = ", ".join(f"[{step}, {count}]" for step, count in item.dims)
+    dims = _chosen_columns(item, offset, scope) if item.column_step else item.dims
+    pattern = ", ".join(f"[{step}, {count}]" for step, count in dims)
     cast = "" if item.dtype == item.home.dtype else f", dtype=nl.{item.dtype}"
     return f"{name}.ap(pattern=[{pattern}], offset={affine_text(offset, scope.names)}{cast})"
 
 
-def _chosen_columns(name: str, item: RowOperand, offset: AffineNumber, scope: LoopScope) -> str:
+def _chosen_columns(item: RowOperand, offset: AffineNumber, scope: LoopScope) -> Dims:
     """The columns that an index chooses from, to the end of the tile, as a program does not say the last."""
-    (row, rows), step = item.dims[0], item.column_step
     last = scope.largest(tuple(number % item.home.strides[0] for number in offset))
-    columns = max(1, -(-(item.home.strides[0] - last) // step))
-    cast = "" if item.dtype == item.home.dtype else f", dtype=nl.{item.dtype}"
-    pattern = f"[{row}, {rows}], [{step}, {columns}]"
-    return f"{name}.ap(pattern=[{pattern}], offset={affine_text(offset, scope.names)}{cast})"
+    columns = max(1, -(-(item.home.strides[0] - last) // item.column_step))
+    return item.dims[0], (item.column_step, columns)
 
 
 def _flat_offset(home: TileClass, place: Sequence[AffineNumber]) -> AffineNumber:

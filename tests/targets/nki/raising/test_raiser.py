@@ -16,6 +16,7 @@ from targets.nki.raising.raiser import make_canonical, program_digest, raise_pro
 from targets.nki.rewrites.kernel_ir import ArrayArgument, Kernel, StatementKind
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.source_form import describe_form
+from tests.nki_sim.test_indirection import MX
 from tests.support.kernels import HEADER, TARGET
 
 X = ((256, 1024),)
@@ -300,23 +301,7 @@ CHOSEN = _kernel(
     parameters="x, index",
 )
 
-MX_COLUMNS = _kernel(
-    """
-    out = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.shared_hbm)
-    def load(source):
-        made = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(made, source)
-        return made
-    a, b, sa, sb, i = load(x), load(y), load(sx), load(sy), load(index)
-    p = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.psum)
-    nisa.nc_matmul_mx(p, a, b.indirect(i, 32), sa, sb.indirect(i, 32))
-    r = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_copy(r, p)
-    nisa.dma_copy(out, r)
-    return out
-""",
-    parameters="x, y, sx, sy, index",
-)
+MX_COLUMNS = HEADER + MX.format(moving="b.indirect(i, 32)", scale="sb.indirect(i, 32)")
 
 
 def trace_trn3(source: str, *arrays: tuple[tuple[int, ...], str]) -> Program:
