@@ -22,10 +22,11 @@ RunResults = Mapping[str, ResultRow]
 def result_row(job: BenchJob, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stored row of a run: which run it was, and its results.
 
-    If the run started from another kernel than the problem's own, `problem` is that kernel's name.
+    `own_kernel` says whether it started from a built-in problem's own kernel. If it started from a kernel
+    file, `problem` is that file's name.
     """
     which = {"problem": job.name, "size": job.size, "target": job.target, "seed": job.seed, "arm": job.arm}
-    return {**which, "own_kernel": not job.kernel, **found}
+    return {**which, "own_kernel": not (job.kernel or job.is_path), **found}
 
 
 def read_results(path: Path | None) -> dict[str, ResultRow]:
@@ -59,7 +60,7 @@ def write_results(path: Path | None, runs: RunResults) -> None:
 def summarize_results(rows: Iterable[ResultRow]) -> dict[str, Any]:
     """Return geometric means of the beam's runs at full size, by target; None if there were none.
 
-    Only runs from the problems' own kernels count.
+    Only runs from the built-in problems' own kernels count.
     """
     headline = [one for one in rows if (one["size"], one["arm"], one["own_kernel"]) == ("full", "beam", True)]
     made: dict[str, Any] = {}

@@ -62,7 +62,8 @@ EventDicts = Sequence[Mapping[str, Any]]
 class BenchJob:
     """One run: a problem at a size for a target, an arm, and a seed.
 
-    It starts from the problem's own kernel, or from the one in the file `kernel`.
+    `problem` is the name of a built-in one, or an absolute path. The run starts from the problem's own
+    kernel, or from the one in the file `kernel`.
     """
 
     problem: str
@@ -74,8 +75,18 @@ class BenchJob:
 
     @property
     def name(self) -> str:
-        """What the run starts from: the problem, or the kernel file without its suffix."""
-        return Path(self.kernel).stem if self.kernel else self.problem
+        """What the run starts from: the problem, or the kernel file without its suffix.
+
+        A problem that is a path has the name of the folder around it too, so that it is not taken for a
+        built-in one.
+        """
+        if self.kernel:
+            return Path(self.kernel).stem
+        return f"{Path(self.problem).parent.name}/{Path(self.problem).stem}" if self.is_path else self.problem
+
+    @property
+    def is_path(self) -> bool:
+        return Path(self.problem).is_absolute()
 
     @property
     def key(self) -> str:

@@ -30,7 +30,11 @@ def bench(session: Session) -> None:
 
 @bench.command(epilog=exits.epilog())
 @click.option("--arms", is_flag=True, help="Compare all strategies: four problems, reduced size, five seeds.")
-@click.option("--problems", metavar="A,B", help="Problems (default: all; of --arms: four).")
+@click.option(
+    "--problems",
+    metavar="A,B",
+    help="Problems, by name, or as `run --problem` takes them (default: all built-in; of --arms: four).",
+)
 @click.option(
     "--kernels",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -101,13 +105,13 @@ def _plan_jobs(
     import seeds as shipped
     from agentctl.bench.runs import ARMS, REUSE, BenchJob
 
-    names = _split_names(problems) if problems else ARM_PROBLEMS if arms else shipped.builtin_problems()
+    asked = _split_names(problems) if problems else ARM_PROBLEMS if arms else shipped.builtin_problems()
+    names = [_find_problem(name) for name in asked]
     suffix = kernel_suffix(target)
     files = (
         _find_kernels(kernels, shipped.builtin_problems(), suffix) if kernels else dict.fromkeys(names, ("",))
     )
     chosen = _split_names(strategies) if strategies else ARMS if arms else ARMS[:1]
-    _require_known("--problems", names, shipped.builtin_problems())
     _require_known("--strategies", chosen, ARMS)
     givers = _split_names(donors) if donors else shipped.builtin_problems()
     _require_known("--donors", givers, shipped.builtin_problems())
@@ -124,6 +128,18 @@ def _plan_jobs(
     learnt_from = {BenchJob(name, at, target, numbers[0]): None for name in givers} if reusing else {}
     others = dict.fromkeys(job for job in jobs if job not in reusing) | learnt_from
     return [*others, *reusing], [job.key for job in learnt_from]
+
+
+def _find_problem(name: str) -> str:
+    """Return a built-in problem's name as it is; the absolute path of any other problem, once it was read."""
+    import seeds as shipped
+    from seeds.errors import SeedsError
+
+    try:
+        shipped.load_problem(name)
+    except SeedsError as error:
+        raise click.BadParameter(str(error), param_hint="--problems") from error
+    return name if name in shipped.builtin_problems() else str(Path(name).expanduser().absolute())
 
 
 def _find_kernels(folder: Path, problems: Iterable[str], suffix: str) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from agentctl.bench.runs import ARMS, BenchJob, JobBudget
 from agentctl.verbs.bench import search
 from daemon import exits
 from nki_sim.timing.residuals import load_residuals
+from seeds import load_problem
 from state.events import SequenceLearnt
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, SearchConfig, digest_of
@@ -103,6 +104,11 @@ def row(problem: str = "p", arm: str = "beam", size: str = "full", **changes: An
     return results.result_row(BenchJob(problem, size, "trn2", 0, arm), found | changes)
 
 
+def _found_fields() -> dict[str, Any]:
+    which = ("problem", "size", "target", "seed", "arm", "own_kernel")
+    return {name: value for name, value in row().items() if name not in which}
+
+
 def test_means_are_of_the_beam_at_full_size():
     rows = [
         row("p"),
@@ -117,6 +123,23 @@ def test_means_are_of_the_beam_at_full_size():
     assert found["trn2_initial_percent_of_peak"] == pytest.approx(25.0)
     assert found["trn2_problems"] == 2
     assert found["trn1_percent_of_peak"] is None
+
+
+def test_problems_that_are_no_built_in_ones_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[BenchJob] = []
+    monkeypatch.setattr(runs, "run_job", lambda job, budget, offered: asked.append(job) or _found_fields())
+    folder = load_problem("silu")
+    (mine := tmp_path / "mine" / "silu").mkdir(parents=True)
+    for name, data in folder.files.items():
+        (mine / name).write_bytes(data)
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "out.json"
+    done = CliRunner().invoke(search, ("--problems", "mine/silu,silu", "--out", str(out)))
+    assert done.exit_code == 0, done.output
+    assert [one.problem for one in asked] == [str(mine), "silu"]  # absolute: runs are started elsewhere
+    made = results.read_results(out)
+    assert [one["problem"] for one in made.values()] == ["mine/silu", "silu"]
+    assert json.loads(out.read_text())["overall"]["trn2_problems"] == 1
 
 
 def test_techniques_count_once_a_winner_and_those_never_used_are_named():
@@ -259,7 +282,7 @@ def test_lessons_are_what_a_home_has_learnt_and_begin_another(tmp_path: Path):
     [
         (("--donors", "nothing"), "'nothing' is unknown"),
         (("--strategies", "beem"), "'beem' is unknown; there are beam"),
-        (("--problems", "nothing"), "'nothing' is unknown"),
+        (("--problems", "nothing"), "unknown problem 'nothing'"),
         (("--seeds", "a"), "numbers with commas"),
         (("--candidates", "0"), "x>=1"),
     ],
