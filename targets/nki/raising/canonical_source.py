@@ -10,14 +10,13 @@ import keyword
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from nki_sim.forms import index_role
 from nki_sim.operators import OPERATORS
 from nki_sim.operators.rules.mx import QUADRANT, SCALE_ROWS
 from nki_sim.program.ir import Program
 from targets.nki.raising.access_texts import LoopScope, access_text, affine_text
 from targets.nki.raising.call_texts import call_text
+from targets.nki.raising.constant_texts import constant_text
 from targets.nki.raising.instruction_rows import (
     NotRaised,
     Parameter,
@@ -119,7 +118,9 @@ class _SourceWriter:
             self._add(f"assert {self._fixed[number]}.shape == {program.site(number).shape}", 1)
         constants = held_constants(program)
         for number in constants:
-            self._add(f"{self._fixed[number]} = nl.shared_constant({_constant_text(program, number)})", 1)
+            site, data = program.site(number), program.constants[number]
+            text = constant_text(data, site.shape, site.dtype, site.name)
+            self._add(f"{self._fixed[number]} = nl.shared_constant({text})", 1)
         if constants:
             self._lines[0] = f"{self._lines[0]}import numpy as np\n"
         for output in program.outputs:
@@ -234,33 +235,6 @@ def _join_quadrants(parts: Sequence[_Access]) -> _Access | None:
             return None
     rows = QUADRANT * (len(parts) - 1) + SCALE_ROWS
     return replace(first, item=replace(first.item, dims=((row, rows), *columns)))
-
-
-def _constant_text(program: Program, number: int) -> str:
-    """The NumPy source of a constant.
-
-    Raises:
-        NotRaised: the data is neither one number, nor an identity, nor a triangle of ones.
-    """
-    site = program.site(number)
-    if site.dtype not in _CONSTANT_TYPES:
-        raise NotRaised(f"constant data of type {site.dtype}: `{site.name}`")
-    held = np.frombuffer(program.constants[number], dtype=site.dtype).reshape(site.shape)
-    word, kind = f"dtype=np.{site.dtype}", held.dtype
-    first = held.flat[0].item()
-    forms = {f"np.full({site.shape}, {first!r}, {word})": np.full(site.shape, first, kind)}
-    if held.ndim == len("rc"):
-        rows, columns = site.shape
-        forms[f"np.eye({rows}, {columns}, {word})"] = np.eye(rows, columns, dtype=kind)
-        forms[f"np.tri({rows}, {columns}, {word})"] = np.tri(rows, columns, dtype=kind)
-        forms[f"np.tri({columns}, {rows}, {word}).T"] = np.tri(columns, rows, dtype=kind).T
-    for text, array in forms.items():
-        if np.array_equal(array, held):
-            return text
-    raise NotRaised(f"constant data: `{site.name}`")
-
-
-_CONSTANT_TYPES = frozenset({"float32", "float16", "int32", "int8", "uint8"})
 
 
 def _declaration(home: TileClass) -> str:

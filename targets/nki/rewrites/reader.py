@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from nki_sim.targets import Target
+from targets.nki.rewrites.constant_arrays import read_array_layout
 from targets.nki.rewrites.evaluate import ExpressionEvaluator, evaluate_shape
 from targets.nki.rewrites.instruction_calls import resolve_call
 from targets.nki.rewrites.kernel_ir import (
@@ -284,6 +285,11 @@ class _KernelReader:
 
     def _read_assignment(self, node: ast.Assign, place: StatementPath) -> Statement:
         names = _target_names(node)
+        # Rewrites move loads of it to other places, none of which lies before the first loop.
+        first = self._in_kernel and not self._evaluator.trips and not self._guards
+        if first and self._bind_constant(node.value, names):
+            uses = self._tree.names_in_statement(node)
+            return self._make_statement(place, StatementKind.INERT, uses, binds=frozenset(names))
         tensor = self._read_declaration(node.value, names)
         value = tensor if tensor is not None else self._evaluate_or_none(node.value)
         uses, binds = self._tree.names_in_statement(node), frozenset(names)
@@ -299,6 +305,20 @@ class _KernelReader:
         return self._make_statement(
             place, StatementKind.DECLARE, uses, binds=binds, tensor=tensor, texts=texts
         )
+
+    def _bind_constant(self, node: ast.expr, names: Sequence[str]) -> bool:
+        """Bind a name to data in HBM that nothing writes; False if the expression makes no such data."""
+        if (
+            not isinstance(node, ast.Call)
+            or len(names) != 1
+            or self._evaluate_quietly(node.func) != LibrarySymbol("nl.shared_constant")
+        ):
+            return False
+        if len(node.args) != 1 or node.keywords:
+            raise UnreadableSyntax(f"the constant `{ast.unparse(node)}`")
+        shape, dtype = read_array_layout(node.args[0], self._evaluator)
+        self._bind_name(names[0], Tensor(self._next_tensor_id(), names[0], shape, dtype, "hbm"))
+        return True
 
     def _evaluate_or_none(self, node: ast.expr) -> Value:
         """The value; at module level a name that cannot be read is simply unknown."""

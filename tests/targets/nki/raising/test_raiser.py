@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import nki_sim
 from nki_sim import ArraySpec
 from nki_sim.errors import KernelError
 from nki_sim.program.ir import Program
+from targets.nki.raising.constant_texts import constant_text
 from targets.nki.raising.instruction_rows import NotRaised
 from targets.nki.raising.raiser import make_canonical, program_digest, raise_program
 from targets.nki.rewrites.kernel_ir import ArrayArgument, Kernel, StatementKind
@@ -365,7 +370,9 @@ CONSTANT = "import numpy as np\n" + _kernel("""
     nisa.dma_copy(dst=out, src=t)
     return out
 """)
-STEPS = CONSTANT.replace("ARRAY", "np.arange(128 * 128, dtype=np.float32).reshape(128, 128)")
+SCATTERED = CONSTANT.replace(
+    "ARRAY", "(np.arange(128 * 128) ** 2 % 8191).astype(np.float32).reshape(128, 128)"
+)
 
 
 @pytest.mark.parametrize(
@@ -373,8 +380,8 @@ STEPS = CONSTANT.replace("ARRAY", "np.arange(128 * 128, dtype=np.float32).reshap
     [
         (DEVICE_LOOP, "a loop of the device"),
         (NOTHING_REPEATS, "too little repeats"),
-        (STEPS, "constant data: `constant`"),
-        (STEPS.replace("np.float32", "np.uint16"), "constant data of type"),
+        (SCATTERED, "constant data in which too little repeats: `constant`"),
+        (SCATTERED.replace("np.float32", "np.uint16"), "constant data of type"),
         (TUTORIAL.replace("(x)", "(x, *more)"), "something else than plain parameters"),
     ],
 )
@@ -400,6 +407,48 @@ def test_a_constant_array_is_written_as_numpy_says_it(array: str) -> None:
     raised = raise_program(trace(source, X), source)
     assert f"nl.shared_constant({array})" in raised
     assert program_digest(trace(raised, X)) == program_digest(trace(source, X))
+
+
+@pytest.mark.parametrize(
+    ("array", "written"),
+    [
+        (
+            "np.where(np.tri(128, dtype=bool), 0.0, -np.inf)",
+            "np.repeat([0.0, -np.inf], [128, 127])[np.arange",
+        ),
+        ("np.kron(np.eye(8), np.full((16, 16), 1 / 16))", ".repeat(16, 0)"),
+        ("np.arange(128 * 128).reshape(128, 128)", "(0.0 + 1.0 * np.arange(16384))"),
+        ("np.tile(np.cos(np.arange(4.0)), (128, 32))", "np.tile(np.array([1.0, "),
+        (
+            "np.eye(128, k=3) - 0.5 * np.eye(128, k=-3)",
+            "np.repeat([0.0, -0.5, 0.0, 1.0, 0.0], [124, 1, 5, 1, 124])",
+        ),
+        ("np.eye(128) * -0.0", "np.full((128, 128), -0.0"),
+    ],
+)
+def test_constant_data_is_described_by_what_repeats_in_it(array: str, written: str) -> None:
+    source = CONSTANT.replace("ARRAY", f"({array}).astype(np.float32)")
+    raised = raise_program(trace(source, X), source)
+    assert written in raised.split("shared_constant(")[1].split("\n")[0]
+    assert program_digest(trace(raised, X)) == program_digest(trace(source, X))
+    assert describe_form(raised, [ArrayArgument(X[0], "float32")], TARGET).obstacles == ()
+
+
+@given(
+    rows=st.sampled_from([1, 2, 6, 16]),
+    columns=st.sampled_from([1, 3, 8, 16]),
+    values=st.lists(st.sampled_from([0.0, -0.0, 1.5, math.inf, math.nan]), min_size=1, max_size=4),
+    kind=st.sampled_from(["float32", "float16"]),
+    stride=st.integers(1, 9),
+)
+def test_the_text_of_constant_data_makes_the_same_bytes(
+    rows: int, columns: int, values: list[float], kind: str, stride: int
+) -> None:
+    places = (np.arange(rows)[:, None] * (stride // 3) + np.arange(columns) // stride) % len(values)
+    held = np.array(values, dtype=kind)[places]
+    made = eval(constant_text(held.tobytes(), held.shape, kind, "held"), {"np": np})
+    assert (made.shape, made.dtype) == (held.shape, held.dtype)
+    assert made.tobytes() == held.tobytes()
 
 
 def test_programs_that_differ_in_one_window_have_different_digests() -> None:

@@ -323,3 +323,48 @@ def test_a_kernel_that_may_return_early_is_not_read(early: str):
 def test_what_ends_a_loop_inside_ends_no_more():
     found = kernel("for q in range(2):\n    while True:\n        break\n    nisa.memset(dst=x, value=0.0)")
     assert [item.trips for item in found.operations()] == [8]
+
+
+CONSTANT = """
+@nki.jit
+def kernel(x):
+    {first}
+    out = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        {inner}
+        t = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=held[:, 0:64])
+    return out
+"""
+
+
+def read_constant(array: str, *, inside: bool = False) -> Kernel:
+    text = f"held = nl.shared_constant({array})"
+    lines = {"first": "pass", "inner": text} if inside else {"first": text, "inner": "pass"}
+    return read_kernel(HEADER + CONSTANT.format(**lines), [ArrayArgument((128, 256), "float32")], TARGET)
+
+
+@pytest.mark.parametrize(
+    ("array", "shape", "dtype"),
+    [
+        ("np.eye(128, 64, dtype=np.float32).T.T", (128, 64), "float32"),
+        ("np.tri(64, 128, dtype=np.float16).T", (128, 64), "float16"),
+        ("np.zeros((128, 32 * 4), np.int32).astype(np.int8)", (128, 128), "int8"),
+        ("(np.arange(128)[:, None] + LAGS).astype(np.float32).reshape((128, 96))", (128, 96), "float32"),
+    ],
+)
+def test_constant_data_is_a_tensor_if_its_last_steps_say_its_shape_and_type(
+    array: str, shape: tuple[int, ...], dtype: str
+):
+    found = read_constant(array)
+    assert walls(found) == []
+    (load,) = found.operations()
+    source = load.find_access("src")
+    assert source is not None
+    assert (source.tensor.shape, source.tensor.dtype, source.tensor.buffer) == (shape, dtype, "hbm")
+
+
+def test_constant_data_of_unknown_shape_or_inside_a_loop_cannot_be_read():
+    assert "the shape or type of `TABLE`" in walls(read_constant("TABLE"))
+    assert "the shape or type of `np.eye(128)`" in walls(read_constant("np.eye(128)"))
+    assert walls(read_constant("np.eye(128, dtype=np.float32)", inside=True))
