@@ -20,13 +20,13 @@ from pathlib import Path
 
 import remote
 import seeds
-from agentctl.translation import translate_problem, translate_reference
+from agentctl.translation import judge_translation, translate_problem, translate_reference
 from agentctl.verbs.try_ import evaluate_kernel
 from daemon.config import Config
 from seeds import Problem
 from seeds.errors import SeedsError
 from seeds.from_reference import read_reference
-from state.model import RunConfig
+from state.model import Evaluation, RunConfig
 from targets.base import UntranslatableError
 
 
@@ -47,7 +47,8 @@ async def measure_problem(home: Path, config: Config, problem: Problem) -> Row:
         found = await translate_problem(home, config, problem)
     except UntranslatableError as error:
         return Row(problem.name, f"no translation: {error}")
-    row = await _judge(home, config, problem, found.kernel)
+    judged = await judge_translation(home, config, problem, found)
+    row = _make_row(config, problem, judged.evaluation)
     own = (await evaluate_kernel(home, config, problem, problem.kernel.encode())).evaluation.benchmark
     return Row(row.name, row.verdict, row.translated_ms, own and own.latency_ms, row.tight_bound_ms)
 
@@ -58,11 +59,10 @@ async def measure_file(home: Path, config: Config, path: Path) -> Row:
         found = await translate_reference(home, config, read_reference(path))
     except (UntranslatableError, SeedsError) as error:
         return Row(path.stem, f"no translation: {error}")
-    return await _judge(home, config, found.problem, found.problem.kernel)
+    return _make_row(config, found.problem, found.judged.evaluation)
 
 
-async def _judge(home: Path, config: Config, problem: Problem, kernel: str) -> Row:
-    evaluation = (await evaluate_kernel(home, config, problem, kernel.encode())).evaluation
+def _make_row(config: Config, problem: Problem, evaluation: Evaluation) -> Row:
     bound = remote.compute_bounds(problem, config.run.size, config.run.target).tight_ms
     identity = evaluation.identity.verdict if evaluation.identity else "judged"
     failure = evaluation.error.message if evaluation.error else "not correct"

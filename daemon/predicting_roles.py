@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from agent_core.effects import LookAheadRequest, SimplifyRequest, TranslateRequest
@@ -22,14 +23,23 @@ from daemon.evaluation_retries import EvaluationRetryPolicy, call_with_retries
 from daemon.outcomes import EffectOutcome, InfrastructureFailure
 from daemon.structured_log import structlog
 from daemon.transfer_events import read_history
-from daemon.translation import TRANSLATOR
+from daemon.translation import TRANSLATOR, choose_by_verdict
 from daemon.workers import Workers
 from remote.errors import InfrastructureError, NotReadyError
 from remote.evaluation_context import read_problem
 from remote.evaluator import Evaluator, PredictionRequest
 from state.events import KernelProposed, PredictionBatch
 from state.log import EventLog
-from state.model import EffectKey, ErrorInfo, PredictedLatency, canonical_json, digest_of
+from state.model import (
+    EffectKey,
+    ErrorInfo,
+    Evaluation,
+    EvaluationRequest,
+    Level,
+    PredictedLatency,
+    canonical_json,
+    digest_of,
+)
 from targets.base import UntranslatableError
 from targets.registry import load_target
 
@@ -123,12 +133,36 @@ class PredictingRoles:
                 found = await translator.translate(
                     problem, asked.size, asked.target, predict=predict, toolchain=asked.toolchain
                 )
+                judge = partial(self._judge_translation, key, evaluator, asked)
+                judged = await choose_by_verdict(found, judge)
             except (UntranslatableError, InfrastructureError) as error:
                 raise RoleError(ErrorInfo(code=error.code, message=str(error))) from error
-        source = found.kernel.encode()
-        note = "the reference, translated"
+        source = judged.kernel.kernel.encode()
+        reasons = ", ".join(judged.passed_over)
+        note = "the reference, translated" + (f"; passed over faster layouts: {reasons}" if reasons else "")
         proposed = KernelProposed(key=str(key), source=digest_of(source), note=note, author=TRANSLATOR)
         return EffectOutcome((proposed,), (source,))
+
+    async def _judge_translation(
+        self, key: EffectKey, evaluator: Evaluator, asked: TranslateRequest, kernel: str
+    ) -> Evaluation:
+        """Judge a layout as the run would judge its start."""
+        source = kernel.encode()
+        request = EvaluationRequest(
+            candidate=key.candidate_id,
+            author=TRANSLATOR,
+            source=digest_of(source),
+            problem=asked.problem,
+            size=asked.size,
+            target=asked.target,
+            toolchain=asked.toolchain,
+            level=Level.SLICES,
+        )
+        blobs = _BlobsWithKernel(self._log, source)
+        answer = await call_with_retries(self._retry(), key, lambda: evaluator.evaluate(request, blobs))
+        if isinstance(answer, InfrastructureFailure):
+            raise PredictionFailed(answer)
+        return answer.evaluation
 
     @contextmanager
     def _keep_predictions(
@@ -181,6 +215,17 @@ class PredictingRoles:
         found = sum(one.latency_ms is not None for one in answer)
         log.info("kernels_predicted", key=str(key), predicted=found, failed=len(answer) - found)
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _BlobsWithKernel:
+    """The blobs of a log, and a kernel that is not in it."""
+
+    log: EventLog
+    kernel: bytes
+
+    def get_blob(self, digest: str, /) -> bytes:
+        return self.kernel if digest == digest_of(self.kernel) else self.log.get_blob(digest)
 
 
 async def prepare_evaluator(evaluator: Evaluator) -> None:

@@ -1,4 +1,7 @@
-"""Translates references into kernels: for runs that begin from one, and for `agentctl translate`."""
+"""Translates references into kernels: for runs that begin from one, and for `agentctl translate`.
+
+Predictions rank the layouts, and the judge has the last word: if it does not prove the fastest one, it sees
+the next that is computed in another way."""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pydantic import TypeAdapter
 
 from agent_core.process_pool import ProcessPool
 from seeds.spec import ProblemSpec
-from state.model import PredictedLatency, canonical_json
+from state.model import Evaluation, PredictedLatency, canonical_json
 from state.step_keeper import STEP_KEEPER
 from targets.base import UntranslatableError, import_part
 from targets.registry import load_target
@@ -32,27 +35,81 @@ _MOST_INSTRUCTIONS = 50_000
 """Instructions in the predicted kernels that count up to which layouts near the fastest one are tried."""
 _MUCH_SLOWER = 1.5
 """How many times as long as the fastest a layout takes from which on it does not count."""
+_MOST_JUDGED = 4
+"""Layouts that are judged until one is proven."""
+_MOST_TESTED = 2
+"""Layouts that are correct but not proven, after which none is judged: likely no layout can be proven."""
+_WORTH_A_PROOF = 1.25
+"""How many times as long as a kernel that was tested a proven one may take."""
 
 _PREDICTIONS: TypeAdapter[tuple[PredictedLatency, ...]] = TypeAdapter(tuple[PredictedLatency, ...])
 
 PredictSources = Callable[[Sequence[str]], Awaitable[Sequence[PredictedLatency]]]
 """Predicts kernels for the problem, size and target that are translated."""
+JudgeSource = Callable[[str], Awaitable[Evaluation]]
+"""Judges a kernel for that problem, size and target."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranslatedKernel:
-    """The translation that is predicted to be fastest, and the predicted latencies of all, in ms."""
+    """A translation and its predicted latency in ms."""
 
     kernel: str
+    latency_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The translations that are worth judging, the fastest first, and all predicted latencies in ms."""
+
+    candidates: tuple[TranslatedKernel, ...]
     latencies_ms: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedTranslation:
+    """The translation that was chosen, its verdict, and why faster ones were not, fastest first."""
+
+    kernel: TranslatedKernel
+    evaluation: Evaluation
+    passed_over: tuple[str, ...] = ()
+
+
+async def choose_by_verdict(translation: Translation, judge: JudgeSource) -> JudgedTranslation:
+    """Return the fastest candidate that is proven, else that is correct, else of all, with its verdict."""
+    found: list[tuple[TranslatedKernel, Evaluation]] = []
+    for candidate in translation.candidates[:_MOST_JUDGED]:
+        tested = [kernel for kernel, verdict in found if verdict.is_correct]
+        if tested and candidate.latency_ms > _WORTH_A_PROOF * tested[0].latency_ms:
+            break
+        evaluation = await judge(candidate.kernel)
+        found.append((candidate, evaluation))
+        if _is_proven(evaluation) or len(tested) + evaluation.is_correct == _MOST_TESTED:
+            break
+    chosen = max(found, key=lambda item: (_is_proven(item[1]), item[1].is_correct))  # the first of several
+    faster = found[: found.index(chosen)]
+    return JudgedTranslation(*chosen, passed_over=tuple(_explain_verdict(verdict) for _, verdict in faster))
+
+
+def _is_proven(evaluation: Evaluation) -> bool:
+    """Whether a kernel is correct, and nothing of its formula is open."""
+    is_open = evaluation.identity is not None and evaluation.identity.verdict != "proven"
+    return evaluation.is_correct and not is_open
+
+
+def _explain_verdict(evaluation: Evaluation) -> str:
+    if evaluation.error is not None and not evaluation.is_correct:
+        return evaluation.error.message
+    return "it was tested, and not proven" if evaluation.is_correct else "its results differ"
+
+
+@dataclass(frozen=True, slots=True)
 class _Layout:
-    """A kernel in one layout, and what was predicted for it."""
+    """A kernel in one layout, what was predicted for it, and what of the layout decides about roundings."""
 
     kernel: str
     name: str
+    arithmetic: str
     told: PredictedLatency
 
 
@@ -63,6 +120,19 @@ def _fastest(layouts: Sequence[_Layout]) -> _Layout:
         reason = next((item.told.error.message for item in layouts if item.told.error), "it has no latency")
         raise UntranslatableError(f"no layout fits on the device: {reason}")
     return min(predicted, key=lambda layout: layout.told.latency_ms or 0.0)
+
+
+def _select_candidates(layouts: Sequence[_Layout], best: _Layout) -> tuple[TranslatedKernel, ...]:
+    """The fastest layout, and for each other way to compute the same the fastest, if it is not much slower.
+
+    Layouts that differ in the order of instructions alone have the same verdict.
+    """
+    most = _MUCH_SLOWER * (best.told.latency_ms or 0.0)
+    found: dict[str, TranslatedKernel] = {}
+    for layout in sorted(layouts, key=lambda one: one.told.latency_ms or 0.0):
+        if layout.told.latency_ms is not None and layout.told.latency_ms <= most:
+            found.setdefault(layout.arithmetic, TranslatedKernel(layout.kernel, layout.told.latency_ms))
+    return tuple(found.values())
 
 
 def _count_instructions(layouts: Sequence[_Layout], best: _Layout) -> int:
@@ -102,8 +172,8 @@ class KernelTranslator:
 
     async def translate(
         self, problem: Problem, size: str, target: str, *, predict: PredictSources, toolchain: str = ""
-    ) -> TranslatedKernel:
-        """Return the translation of a problem's reference that is predicted to be fastest.
+    ) -> Translation:
+        """Return the translations of a problem's reference that are predicted to be fast.
 
         What an earlier delivery of an effect found out already is not asked again; `toolchain` names what
         predicts.
@@ -123,18 +193,18 @@ class KernelTranslator:
             answer = await self._ask({**asked, "near": None if best is None else best.name})
             known = {layout.kernel for layout in found}
             fresh = [kernel for kernel in answer if kernel[0] not in known][:_MOST_LAYOUTS]
-            about = canonical_json((asked, toolchain, kernels := [kernel for kernel, _ in fresh])).decode()
+            about = canonical_json((asked, toolchain, kernels := [kernel for kernel, *_ in fresh])).decode()
             answers = await _recall_predictions(about, lambda: predict(kernels))
-            found += [_Layout(*pair, told) for pair, told in zip(fresh, answers, strict=True)]
+            found += [_Layout(*layout, told) for layout, told in zip(fresh, answers, strict=True)]
             before, best = best, _fastest(found)
             if best is before:
                 break
             spent = _count_instructions(found, best)
         assert best is not None  # `_fastest` gives one or raises
-        return TranslatedKernel(best.kernel, tuple(layout.told.latency_ms for layout in found))
+        return Translation(_select_candidates(found, best), tuple(layout.told.latency_ms for layout in found))
 
-    async def _ask(self, asked: dict[str, str | None]) -> list[tuple[str, str]]:
-        """Kernels and the names of their layouts."""
+    async def _ask(self, asked: dict[str, str | None]) -> list[tuple[str, str, str]]:
+        """Kernels, the names of their layouts, and what of these decides about roundings."""
         request = json.dumps(asked)
         if self._pool is None:
             answer = json.loads(await asyncio.to_thread(write_kernels, request))
@@ -145,7 +215,7 @@ class KernelTranslator:
             answer = json.loads(await keeper.recall(request, run, prepare=self._pool.prepare))
         if "error" in answer:
             raise UntranslatableError(answer["error"])
-        return [(kernel, layout) for kernel, layout in answer["kernels"]]
+        return [(kernel, layout, arithmetic) for kernel, layout, arithmetic in answer["kernels"]]
 
     async def aclose(self) -> None:
         """End the process."""
@@ -178,4 +248,5 @@ def write_kernels(request: str) -> str:
         kernels = translator.write_variants(spec, asked["size"], formula, asked["near"])
     except UntranslatableError as error:
         return json.dumps({"error": str(error)})
-    return json.dumps({"kernels": kernels})
+    named = [(source, name, translator.name_arithmetic(name)) for source, name in kernels]
+    return json.dumps({"kernels": named})

@@ -11,7 +11,6 @@ from pathlib import Path
 from pydantic import Field
 
 from agentctl.mcp.answers import LatencyClaim, RefusedCall, ToolInput, ToolOutput
-from agentctl.mcp.benches import Benches, HomeLab
 from agentctl.translation import TranslatedProblem, translate_reference
 from daemon.config import Config, load_config
 from seeds import scaffold
@@ -42,7 +41,7 @@ class TranslateOutput(ToolOutput):
         return f"{self.verdict}{place}\n\n{self.kernel}"
 
 
-async def translate(home: Path, benches: Benches, said: TranslateInput) -> TranslateOutput:
+async def translate(home: Path, said: TranslateInput) -> TranslateOutput:
     """Write a kernel for a reference, and judge it."""
     folder = _require_absolute(said.into) if said.into else None
     if folder is not None:
@@ -50,8 +49,7 @@ async def translate(home: Path, benches: Benches, said: TranslateInput) -> Trans
     given = {"run.target": said.target} if said.target else {}
     config = load_config(home, os.environ, {**given, "run.size": "full"}).config
     found = await _translate(home, config, said)
-    lab = HomeLab(benches.workers, config, found.problem, config.run)
-    made = (await lab.evaluate(found.problem.kernel)).evaluation
+    made = found.judged.evaluation
     if folder is not None:
         scaffold.write_problem(found.problem, folder)
     claims = (

@@ -131,7 +131,7 @@ async def _translate(
     parts: ServerParts, said: problem_tools.TranslateInput, progress: ReportProgress
 ) -> ToolOutput:
     del progress
-    return await problem_tools.translate(parts.home, parts.benches, said)
+    return await problem_tools.translate(parts.home, said)
 
 
 async def _read_kernel(parts: ServerParts, said: ReadKernelInput, progress: ReportProgress) -> ToolOutput:

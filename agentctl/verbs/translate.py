@@ -13,9 +13,7 @@ from agentctl.formatting import LEVELS, format_command, format_identity, format_
 from agentctl.run_flags import config_from_flags, target_option
 from agentctl.torch_module import from_torch_option, read_source
 from agentctl.translation import TranslatedProblem, translate_reference
-from agentctl.verbs.try_ import evaluate_kernel
 from daemon import exits
-from state.model import Evaluation
 from state.output_files import write_output
 from targets.base import UntranslatableError
 
@@ -57,19 +55,18 @@ def translate(
         session.emit(told, text)
         return exits.FAILURE
     problem = found.problem
-    config = config.model_copy(update={"run": config.run.model_copy(update={"size": "full"})})
-    answer = asyncio.run(evaluate_kernel(session.home, config, problem, problem.kernel.encode()))
-    evaluation = answer.evaluation
+    evaluation = found.judged.evaluation
     if output is not None:
         write_output(session.home, output, problem.kernel.encode())
     if into is not None:
         write_problem(problem, into)
-    lines = _describe(found, evaluation, output, into)
+    lines = _describe(found, output, into)
     if module is not None and into is None:
         lines = [f"{module} in NumPy, as kernels are compared with:", "", file.text, *lines]
     result = {
         "kernel": problem.kernel,
         "latencies_ms": list(found.latencies_ms),
+        "passed_over": list(found.judged.passed_over),
         "evaluation": evaluation.model_dump(mode="json"),
         "error": None,
     }
@@ -79,13 +76,13 @@ def translate(
     return exits.OK if evaluation.is_correct else exits.FAILURE
 
 
-def _describe(
-    found: TranslatedProblem, evaluation: Evaluation, output: Path | None, into: Path | None
-) -> list[str]:
+def _describe(found: TranslatedProblem, output: Path | None, into: Path | None) -> list[str]:
     """The lines on the screen: the latency, what was shown of the kernel, and where it is."""
-    problem = found.problem
-    times = [latency for latency in found.latencies_ms if latency is not None]
-    lines = [f"{problem.name}: {format_ms(min(times))} predicted, the best of {len(times)} layouts"]
+    problem, judged, evaluation = found.problem, found.judged, found.judged.evaluation
+    count = sum(latency is not None for latency in found.latencies_ms)
+    place = f"number {len(judged.passed_over) + 1} that was judged" if judged.passed_over else "the best"
+    lines = [f"{problem.name}: {format_ms(judged.kernel.latency_ms)} predicted, {place} of {count} layouts"]
+    lines += [f"  a faster layout was passed over: {reason}" for reason in judged.passed_over]
     lines.append(f"  {LEVELS[evaluation.level]}" if evaluation.is_correct else "  not correct")
     if evaluation.identity is not None:
         lines.append(f"  {format_identity(evaluation.identity)}")

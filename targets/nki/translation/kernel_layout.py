@@ -96,6 +96,16 @@ class KernelLayout:
         lists = {name: tuple(given[name]) for name in ("stored", "vectors")}
         return cls(**{**given, "rows": rows, **lists})
 
+    @property
+    def arithmetic(self) -> str:
+        """What of the layout decides how results are rounded, as text; the rest is order and memory."""
+        order = KernelLayout()
+        kept = replace(
+            self, ways=1, late=0, later=0, shared=None,
+            turned_length=order.turned_length, loads_again=order.loads_again,
+        )  # fmt: skip
+        return kept.name
+
     def require_one_way(self, written: Choices) -> None:
         """Refuse products that would be summed up in two orders.
 

@@ -62,6 +62,11 @@ def write_variants(
     return [(source, name) for source, name in found.items() if counts[source] <= most]
 
 
+def name_arithmetic(layout: str) -> str:
+    """Return what of a layout, given by name, decides how results are rounded."""
+    return KernelLayout.from_name(layout).arithmetic
+
+
 def _explain_missing(error: NoInstructionError, expression: ArrayExpression, signature: Signature) -> str:
     """What is missing, where the reference needs it, and whether the rest before it has a translation."""
     line = expression.lines.get(error.function)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -465,3 +466,10 @@ def test_rows_that_need_loops_outside_share_a_partition():
     )
     for source, _ in write_variants(spec, "full", formula):
         assert_computes(source, inputs, outputs)
+
+
+def test_layouts_that_differ_in_order_alone_compute_the_same():
+    layout = KernelLayout(rows={3: "o3_0"}, vectors=(5,))
+    assert replace(layout, ways=4, late=3, later=2, shared="scalar").arithmetic == layout.arithmetic
+    assert replace(layout, vectors=()).arithmetic != layout.arithmetic
+    assert replace(layout, rows={3: "o3_1"}).arithmetic != layout.arithmetic
