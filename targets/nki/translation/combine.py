@@ -47,12 +47,13 @@ def make_reduction(
     if is_row_sum and context.prefers_scalar(width):
         _add_up_by_scalar(context, data, tile, lines=lines)
         return tile
-    kept = [atom for atom in data.free if atom not in value.over]
-    last = [atom for atom in data.free if atom in value.over]
+    walked = data.walked
+    kept = [atom for atom in walked if atom not in value.over]
+    last = [atom for atom in walked if atom in value.over]
     with context.rows(lines, partition) as rows:
-        view = context.view(data, rows, data.free)
-        if [*kept, *last] != list(data.free):
-            places = [0, *(1 + data.free.index(atom) for atom in (*kept, *last))]
+        view = context.view(data, rows, walked)
+        if [*kept, *last] != walked:
+            places = [0, *(1 + walked.index(atom) for atom in (*kept, *last))]
             view += f".permute({places})"
         axes = tuple(range(1 + len(kept), 1 + len(kept) + len(last)))
         axis = str(axes[0]) if len(axes) == 1 else str(axes)

@@ -220,10 +220,12 @@ class Demand:
         source = self.nodes[node.args[0]].shape
         indices = access.split_by_axis(node.shape)
         over: list[Atom] = []
+        together = self._running_together(node.args[0], indices, axes) if len(axes) > 1 else {}
         for axis in axes:
             operand = node.args[0], indices, axis
-            indices[axis] = self._inner_index(f"r{number}_{axis}", source[axis], [operand])
-            over += [atom for atom, _ in indices[axis].terms]
+            own = together.get(axis) or self._inner_index(f"r{number}_{axis}", source[axis], [operand])
+            indices[axis] = own
+            over += [atom for atom, _ in own.terms]
         return make_reduction(number, name, self.value(node.args[0], join_axes(source, indices)), over)
 
     def _inner_index(
@@ -240,6 +242,26 @@ class Demand:
                 if self._was_asked(number, join_axes(self.nodes[number].shape, wanted)):
                     return found
         return self.loops.index(name, size)
+
+    def _running_together(
+        self, number: int, indices: Sequence[AxisIndex], axes: Sequence[int]
+    ) -> dict[int, AxisIndex]:
+        """The loops by which another sum walks several axes of an operation; none: there is no such sum.
+
+        Loops of results do not count: they may be around the tiles, and the sum needs all elements at once.
+        """
+        shape = self.nodes[number].shape
+        for at in self._elementwise_sources(number):
+            for access in dict.fromkeys((*self._before.get(at, ()), *self._asked.get(at, ()))):
+                found = {axis: _index_along(access, shape, axis) for axis in axes}
+                walked = {axis: own for axis, own in found.items() if own and _walks_whole(own, shape[axis])}
+                wanted = [walked.get(axis, index) for axis, index in enumerate(indices)]
+                loops = [atom for own in walked.values() for atom, _ in own.terms]
+                is_sum = not any(atom.name.startswith("o") for atom in loops)
+                whole = {axis for axis in axes if shape[axis] > 1}
+                if is_sum and walked.keys() == whole and join_axes(shape, wanted) == access:
+                    return walked
+        return {}
 
     def _running_indices(self, number: int, axis: int, size: int) -> list[AxisIndex]:
         """How an axis of an operation was walked from end to end, by loops of outputs first."""

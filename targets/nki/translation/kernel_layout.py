@@ -48,6 +48,8 @@ class Choices:
     """Whether tiles of rows share what lacks the outer of two loops on the partitions."""
     has_sum_groups: bool = False
     """Whether products sum over short rows, of which a partition may have several."""
+    has_split_totals: bool = False
+    """Whether reductions around and inside of others may go row by row, through HBM, or at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class KernelLayout:
     """An engine of whose copies in loops another one does every second."""
     vectors: tuple[int, ...] = ()
     """Products of matrices and vectors by VectorE, which needs no operand transposed."""
+    whole_totals: bool = False
+    """Whether reductions around and inside of others are made at once, from all that they need in SBUF."""
 
     @property
     def name(self) -> str:
@@ -116,6 +120,8 @@ class KernelLayout:
 
     def neighbours(self, written: Choices, *, is_first: bool) -> Iterator[KernelLayout]:
         """Layouts that differ in one thing; at first only in what decides about transfers and engines."""
+        if written.has_split_totals:
+            yield from self._other_totals()
         if written.has_variance:
             yield replace(self, has_moments=not self.has_moments)
         if written.has_sum_groups:
@@ -133,6 +139,11 @@ class KernelLayout:
             yield from self._other_batches(written)
             yield from self._other_copies()
             yield from self._other_tiles(written)
+
+    def _other_totals(self) -> Iterator[KernelLayout]:
+        """Layouts that reduce in the other way; they number operations otherwise, so nothing else is kept."""
+        other = replace(self, rows={}, stored=(), vectors=(), whole_totals=not self.whole_totals)
+        yield from (replace(other, has_moments=has_moments) for has_moments in (False, True))
 
     def _other_orders(self) -> Iterator[KernelLayout]:
         """Layouts in which the same is done in another order, by other engines, or in longer parts."""

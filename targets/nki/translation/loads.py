@@ -12,10 +12,13 @@ from targets.nki.translation.hbm import Run, array_text
 from targets.nki.translation.layout import PARTITIONS
 from targets.nki.translation.stage import Box, Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, product_text, sum_text
-from targets.nki.translation.values import Load, PairedLoad, Value
+from targets.nki.translation.values import Load, Moments, PairedLoad, Value
 
 MAX_LOOPS = 4
 """Loops that an instruction walks in each partition."""
+_MOST_PARTS = 32
+_LONG_PART = 512
+"""Parts of a tile, and float32 in one partition of each, up to and from which they are loaded one by one."""
 _MOST_SAME = 64
 """float32 per partition up to which all rows are loaded at once, if they are the same in outer loops."""
 
@@ -39,8 +42,18 @@ def make_load(context: StageContext, value: Value, partition: Atom | None, free:
         dtype=value.buffer.dtype,
         chunks=context.nest.row_tiles if is_held else None,
     )
-    write_load(context, value, tile, lines)
+    write_load(context, value, tile, lines, around=_read_in_parts(context, value, free))
     return tile if value.buffer.dtype == "float32" else _widened(context, value, tile)
+
+
+def _read_in_parts(context: StageContext, load: Value, free: tuple[Atom, ...]) -> tuple[Atom, ...]:
+    """The outermost loop of a long tile if statistics are taken of one part of it after the other.
+
+    Each part may then come alone, and the first ones are worked on while the others come.
+    """
+    is_even = len(free) > 1 and free[0].size <= _MOST_PARTS and context.width(None, free[1:]) >= _LONG_PART
+    is_read = any(isinstance(reader, Moments) for reader in context.readers.get(load, ()))
+    return free[:1] if is_even and is_read else ()
 
 
 def _is_same_outside(context: StageContext, load: Load, free: tuple[Atom, ...]) -> bool:
@@ -65,7 +78,8 @@ def make_paired_load(
     first = product_text("i_row", count) if context.nest.row_tiles > 1 else "0"
     across = (Run(value.outer, first, count), Run(inner, "0", inner.size))
     with context.rows(lines, partition) as rows:
-        write_transfer(context, load, tile, lines=lines, part=(), rows=rows, across=across)
+        around = _read_in_parts(context, value, free)
+        write_transfer(context, load, tile, lines=lines, part=(), rows=rows, across=across, around=around)
     return tile
 
 
@@ -120,15 +134,21 @@ def _widened(context: StageContext, value: Load, tile: Tile) -> Tile:
 
 
 def write_load(
-    context: StageContext, load: Load, tile: Tile, lines: Lines, part: tuple[tuple[Atom, int, Atom], ...] = ()
+    context: StageContext,
+    load: Load,
+    tile: Tile,
+    lines: Lines,
+    part: tuple[tuple[Atom, int, Atom], ...] = (),
+    *,
+    around: tuple[Atom, ...] = (),
 ) -> None:
     """Load a value into a tile, or into a part of it: by loop the first element, and the part's own loop.
 
-    One transfer walks only a few loops: the outermost of more are loops of the kernel.
+    One transfer walks only a few loops: the outermost of more, and those `around`, are loops of the kernel.
     """
     if tile.chunks == 1:
         with context.rows(lines, tile.partition) as rows:
-            write_transfer(context, load, tile, lines=lines, part=part, rows=rows)
+            write_transfer(context, load, tile, lines=lines, part=part, rows=rows, around=around)
         return
     assert tile.partition is not None
     full, rest = divmod(tile.partition.size, PARTITIONS)
@@ -152,8 +172,9 @@ def write_transfer(
     rows: Rows,
     chunks: tuple[Run, ...] = (),
     across: tuple[Run, ...] = (),
+    around: tuple[Atom, ...] = (),
 ) -> None:
-    """Write one transfer, and loops around it if it would walk too many.
+    """Write one transfer, and loops around it if it would walk too many, or has some anyway.
 
     `across` has the loops that are one on the partitions, if there are several.
     """
@@ -161,8 +182,8 @@ def write_transfer(
     owns = {atom: own for atom, _, own in part}
     with ExitStack() as stack:
         whole = [atom for atom in tile.free if atom not in owns and atom != context.nest.row]
-        around = whole[: max(0, len(tile.free) + len(chunks) + len(across[1:]) - MAX_LOOPS)]
-        fixed = {atom: context.names.new("i_load") for atom in around}
+        most = max(len(around), len(tile.free) + len(chunks) + len(across[1:]) - MAX_LOOPS)
+        fixed = {atom: context.names.new("i_load") for atom in whole[:most]}
         for atom, name in fixed.items():
             stack.enter_context(lines.loop(name, atom.size))
         walked = tuple(atom for atom in tile.free if atom not in fixed)

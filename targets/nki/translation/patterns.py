@@ -14,12 +14,32 @@ from targets.nki.translation.values import Binary, Moment, Moments, Number, Redu
 def use_moments(stores: Sequence[Store]) -> list[Store] | None:
     """Return the stores with means and variances in the place of sums; None if there is no variance."""
     found: dict[Value, Value] = {}
-    for item in {item for store in stores for item in store.value.walk()}:
+    items = {item for store in stores for item in store.value.walk()}
+    for item in items:
         found |= _match_variance(item)
     if not found:
         return None
+    of_data = {(one.moments.value, frozenset(one.moments.over)): one.moments for one in _moments_in(found)}
+    for item in items:  # a mean that is taken once more, as `x.mean()` beside `x.var()`
+        mean = _match_mean(item)
+        moments = None if mean is None else of_data.get((mean.value, frozenset(mean.over)))
+        if moments is not None:
+            found[item] = Moment(item.node, moments, 0)
     change = Substitution(found)
     return [change.store(store) for store in stores]
+
+
+def _moments_in(found: Mapping[Value, Value]) -> Iterator[Moment]:
+    return (item for value in found.values() for item in value.walk() if isinstance(item, Moment))
+
+
+def _match_mean(item: Value) -> Reduce | None:
+    """The sum that an operation divides by the number of its elements."""
+    match item:
+        case Binary(function="multiply", left=Reduce(function="add") as total, right=Number() as share):
+            count = prod(atom.size for atom in total.over)
+            return total if abs(share.number * count - 1.0) <= 1e-12 else None
+    return None
 
 
 def _match_variance(item: Value) -> dict[Value, Value]:
@@ -34,19 +54,14 @@ def _match_variance(item: Value) -> dict[Value, Value]:
         case _:
             return {}
     match square.left:
-        case Binary(
-            function="subtract",
-            left=data,
-            right=Binary(
-                function="multiply", left=Reduce(function="add") as total, right=Number() as share
-            ) as mean,
-        ) if total.value is data and set(total.over) == set(over):
-            pass
+        case Binary(function="subtract", left=data, right=mean):
+            total = _match_mean(mean)
         case _:
             return {}
-    count = prod(atom.size for atom in over)
-    if abs(share.number * count - 1.0) > 1e-12 or set(over) != data.atoms & set(over):
+    is_mean = total is not None and total.value is data and set(total.over) == set(over)
+    if not is_mean or set(over) != data.atoms & set(over):
         return {}
+    count = prod(atom.size for atom in over)
     moments = Moments(item.node, data, over)
     variance: Value = Moment(item.node, moments, 1)
     if abs(factor.number * count - 1.0) > 1e-12:

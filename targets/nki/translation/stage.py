@@ -79,11 +79,17 @@ class Tile:
     partition: Atom | None
     free: tuple[Atom, ...]
     chunks: int
-    places: tuple[tuple[Atom, int], ...] = ()
+    places: tuple[tuple[Atom, int | str], ...] = ()
     """Loops of the tile of which only one element is meant; they are no free loops of the value."""
     windows: tuple[tuple[Atom, int, int], ...] = ()
     """Free loops that walk a part of the tile's dimension: the first place and the step."""
     in_psum: bool = False
+
+    @property
+    def walked(self) -> list[Atom]:
+        """The free loops of which more than one element is meant."""
+        fixed = {atom for atom, _ in self.places}
+        return [atom for atom in self.free if atom not in fixed]
 
     def at(self, loop: Atom, place: int) -> Tile:
         """Return the elements at one place of a free loop."""
@@ -165,7 +171,27 @@ class StageContext:
         window = self.windows.get(value)
         if window is not None and (partition is None or partition in window.hull.common):
             return self._part_of_hull(window, partition)
-        return self._make_whole(value, partition)
+        held = self._part_of_held(value, partition) if isinstance(value, Load) else None
+        return held or self._make_whole(value, partition)
+
+    def _part_of_held(self, load: Load, partition: Atom | None) -> Tile | None:
+        """A load as a part of one that is there before the loops around begin, as sums over them need it."""
+        around = [atom for atom in load.atoms if atom in self.nest.outer]
+        if not around or partition != self.nest.row or load.access.backward:
+            return None
+        for other in self.uses:
+            names = _walked_alike(load, other) if isinstance(other, Load) else None
+            if names is None or not self.nest.level(other) < self.nest.level(load):
+                continue
+            tile = self.tile(other, partition)
+            places = tuple((atom, self.variables[names[atom]]) for atom in names if names[atom] in around)
+            return replace(
+                tile,
+                free=tuple(atom if names.get(atom) in around else names.get(atom, atom) for atom in tile.free),
+                places=(*tile.places, *places),
+                windows=tuple((names.get(atom, atom), first, step) for atom, first, step in tile.windows),
+            )
+        return None
 
     def _part_of_hull(self, window: Window, partition: Atom | None) -> Tile:
         """A window, as a part of the tile that holds all of them."""
@@ -431,6 +457,17 @@ class StageContext:
         if left:
             raise UntranslatableError(f"loops in an order that no instruction reads: {own} as {free}")
         return name
+
+
+def _walked_alike(load: Load, other: Load) -> dict[Atom, Atom] | None:
+    """By loop of another load the loop that walks the same elements here; None if they differ."""
+    if load.buffer != other.buffer or load.access.offset != other.access.offset:
+        return None
+    strides = {stride: atom for atom, stride in load.access.terms}
+    names = {atom: strides.get(stride) for atom, stride in other.access.terms}
+    found = {atom: own for atom, own in names.items() if own is not None and own.size == atom.size}
+    is_same = len(found) == len(strides) == len(load.access.terms) == len(other.access.terms)
+    return found if is_same else None
 
 
 Maker = Callable[[StageContext, Value, Atom | None, tuple[Atom, ...]], Tile]

@@ -17,13 +17,16 @@ _SHORT = 1 << 14
 """Elements up to which a number is reduced at once."""
 
 
-def split_totals(expression: ArrayExpression) -> ArrayExpression:
-    """Return an expression in which such reductions of long arrays go row by row first."""
+def split_totals(expression: ArrayExpression, *, is_whole: bool = False) -> ArrayExpression:
+    """Return an expression in which such reductions of long arrays go row by row first.
+
+    If `is_whole`, only those to one number do.
+    """
     numbers: list[int] = []
     nodes: list[ExpressionNode] = []
     for node in expression.nodes:
         own = replace(node, args=tuple(numbers[at] for at in node.args))
-        if _is_long_total(nodes, own):
+        if _is_long_total(nodes, own) and not (is_whole and prod(own.shape) > 1):
             name, *axes = own.params
             source = nodes[own.args[0]].shape
             last = max(axis for axis in axes if source[axis] > 1)

@@ -44,17 +44,20 @@ def write_variants(
     Raises:
         UntranslatableError: there is no translation; the message names what is in the way.
     """
-    expression = _load(spec, size, formula)
+    given = _load(spec, size, formula)
     signature = make_signature(spec, size)
+    expressions = {is_whole: split_totals(given, is_whole=is_whole) for is_whole in (False, True)}
     layout = KernelLayout() if near is None else KernelLayout.from_name(near)
-    writer = KernelWriter(expression, signature, layout)
+    writer = KernelWriter(expressions[layout.whole_totals], signature, layout)
     try:
         found = {writer.write(): layout.name}
     except NoInstructionError as error:
-        raise UntranslatableError(_explain_missing(error, expression, signature)) from error
+        raise UntranslatableError(_explain_missing(error, writer.expression, signature)) from error
+    writer.choices.has_split_totals = len({len(one.nodes) for one in expressions.values()}) > 1
     for other in layout.neighbours(writer.choices, is_first=near is None):
         try:
-            found.setdefault(KernelWriter(expression, signature, other).write(), other.name)
+            source = KernelWriter(expressions[other.whole_totals], signature, other).write()
+            found.setdefault(source, other.name)
         except UntranslatableError:
             continue  # this layout does not fit; others do
     counts = {source: _count_instructions(source) for source in found}
@@ -108,7 +111,7 @@ def estimate_work(spec: ProblemSpec, size: str, formula: bytes) -> dict[str, int
 
     Products that a constant mask follows are not counted: a kernel may skip what the mask hides.
     """
-    expression = _load(spec, size, formula)
+    expression = split_totals(_load(spec, size, formula))
     needed = list(_needed(expression))
     masked = any(expression.nodes[node.args[0]].shape for node in needed if node.kind == "select")
     flops = 0 if masked else sum(_product_flops(expression, node) for node in needed)
@@ -141,13 +144,12 @@ def _needed(expression: ArrayExpression) -> Iterator[ExpressionNode]:
 def _load(spec: ProblemSpec, size: str, formula: bytes) -> ArrayExpression:
     dims = spec.dims(size)
     try:
-        found = load_expression(formula, [item.resolve_shape(dims) for item in spec.inputs])
+        return load_expression(formula, [item.resolve_shape(dims) for item in spec.inputs])
     except UnfollowedError as error:
         rest = "" if error.part is None else _explain_part(error.part, make_signature(spec, size))
         raise UntranslatableError(f"{error}{rest}") from None
     except InvalidExpressionError as error:
         raise UntranslatableError(str(error)) from None
-    return split_totals(found)
 
 
 def make_signature(spec: ProblemSpec, size: str) -> Signature:

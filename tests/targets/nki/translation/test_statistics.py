@@ -1,0 +1,69 @@
+"""Statistics of images and what they normalise: one walk, one load, and parts that come one by one."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from targets.nki.translation.translator import write_variants
+from tests.targets.nki.translation.test_kernels import assert_computes, translate
+from tests.targets.nki.translation.test_layouts import write_with_row
+
+AXES = (0, 2, 3)
+
+
+def normalise(x, gamma, beta):
+    """Batch norm of (batch, channel, height, width), with its mean taken apart from its variance."""
+    mean, var = x.mean(axis=AXES, keepdims=True), x.var(axis=AXES, keepdims=True)
+    return gamma[:, None, None] * (x - mean) / np.sqrt(var + 1e-5) + beta[:, None, None]
+
+
+SHAPES = [(6, 40, 24, 24), (40,), (40,)]
+
+
+def loads_of(source, name):
+    return len(re.findall(rf"dma_copy\(dst=.*src={name}\b", source))
+
+
+@pytest.mark.parametrize("has_moments", [False, True])
+def test_statistics_over_batches_read_their_input_once(has_moments):
+    source = write_with_row(normalise, SHAPES, 1, tile_length=2048, has_moments=has_moments)
+    assert loads_of(source, "a") == 1
+    assert "private_hbm" not in source
+    loop = source[source.index("for i_0") :]
+    assert loads_of(loop, "a") == 0
+
+
+def test_a_mean_beside_a_variance_is_one_of_the_moments():
+    source = write_with_row(normalise, SHAPES, 1, tile_length=2048, has_moments=True)
+    assert source.count("bn_aggr") == 1
+    assert "tensor_reduce" not in source
+
+
+def test_parts_of_what_statistics_are_taken_of_are_loaded_one_by_one():
+    source = write_with_row(normalise, SHAPES, 1, tile_length=2048, has_moments=True)
+    assert re.search(r"for i_load in nl.affine_range\(6\):\n +nisa.dma_copy\(dst=a_tile\[:, i_load, :\]", source)
+
+
+def test_sums_around_and_inside_of_channels_are_tried_at_once_and_row_by_row():
+    spec, formula, inputs, outputs = translate(normalise, SHAPES)
+    ways: dict[bool, list[str]] = {False: [], True: []}
+    for source, name in write_variants(spec, "full", formula):
+        ways[json.loads(name)["whole_totals"]].append(source)
+    assert all("private_hbm" in source for source in ways[False])
+    assert ways[True]
+    assert not any("private_hbm" in source for source in ways[True])
+    for sources in ways.values():
+        assert_computes(sources[0], inputs, outputs)
+
+
+def test_two_sums_over_several_axes_share_their_loops():
+    def spread(x):
+        centred = x - x.mean(axis=AXES, keepdims=True)
+        return np.abs(centred).sum(axis=AXES)
+
+    source = write_with_row(spread, SHAPES[:1], 0)
+    assert loads_of(source, "a") == 1
