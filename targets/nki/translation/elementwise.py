@@ -303,6 +303,9 @@ def make_binary(
     stem = "mask" if value.function in _INVERSE else _STEMS[value.function]
     if value.function == "multiply" and value.left is value.right:
         return _activate_source(context, value, value.left, partition=partition, free=free, name="square")
+    rectified = _make_rectified(context, value, partition, free=free) if dtype == "float32" else None
+    if rectified is not None:
+        return rectified
     steps = _scalar_steps(context, value, partition, free=free)
     if steps is None:
         found = _by_columns(context, value, partition, free=free) if dtype == "float32" else None
@@ -340,6 +343,32 @@ def make_binary(
         return f"nisa.tensor_scalar(dst={dst}, data={views.full(data)}{texts})"
 
     return fill(context, stem, value, partition, free, instruction, dtype=dtype)
+
+
+def _make_rectified(
+    context: StageContext, value: Binary, partition: Atom | None, *, free: tuple[Atom, ...]
+) -> Tile | None:
+    """max(scale * x + bias, 0) by ScalarE, which does in one instruction what VectorE does in two.
+
+    With only one of scale and bias it is one instruction for both engines.
+    """
+    if value.function != "maximum" or not free:
+        return None
+    if not isinstance(value.right, Number) or value.right.number != 0.0:
+        return None
+    source, steps = value.left, list[tuple[str, Value, bool]]()
+    for name in ("add", "multiply"):
+        step = None
+        if isinstance(source, Binary) and source.function == name and context.is_absorbable(source):
+            step = _scalar_step(context, source, partition, free=free)
+        if step is not None and context.nest.free_atoms(source, partition) == free:
+            source, steps = step[0], [step[1], *steps]
+    is_busier = context.busy["scalar"] > context.busy["vector"]
+    if not steps or (len(steps) == 1 and is_busier):
+        return None
+    linear = _as_linear(context, [_make_step(context, step, partition) for step in steps], partition)
+    data = context.operand(source, partition)
+    return _activate(context, value, partition, free, "relu", data, linear or {}, stem="larger")
 
 
 def _two_operands(

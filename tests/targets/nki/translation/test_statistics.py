@@ -67,3 +67,12 @@ def test_two_sums_over_several_axes_share_their_loops():
 
     source = write_with_row(spread, SHAPES[:1], 0)
     assert loads_of(source, "a") == 1
+
+
+def test_scalar_engine_scales_shifts_and_rectifies_at_once():
+    def rectify(x, scale, shift):
+        return np.maximum(np.abs(x) * scale[:, None] + shift[:, None], 0.0)
+
+    source = write_with_row(rectify, [(64, 600), (64,), (64,)], 0)
+    assert re.search(r"nisa.activation\(.*op=nl.relu, .*scale=.*bias=", source)
+    assert "maximum" not in source
