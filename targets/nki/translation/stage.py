@@ -184,10 +184,11 @@ class StageContext:
             if names is None or not self.nest.level(other) < self.nest.level(load):
                 continue
             tile = self.tile(other, partition)
-            places = tuple((atom, self.variables[names[atom]]) for atom in names if names[atom] in around)
+            walked = {atom: own for atom, own in names.items() if own not in around}
+            places = tuple((atom, self.variables[own]) for atom, own in names.items() if own in around)
             return replace(
                 tile,
-                free=tuple(atom if names.get(atom) in around else names.get(atom, atom) for atom in tile.free),
+                free=tuple(walked.get(atom, atom) for atom in tile.free),
                 places=(*tile.places, *places),
                 windows=tuple((names.get(atom, atom), first, step) for atom, first, step in tile.windows),
             )

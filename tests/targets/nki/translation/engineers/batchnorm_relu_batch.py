@@ -1,4 +1,5 @@
 """Batch norm in training mode over an NCHW batch, with affine parameters and ReLU."""
+
 import numpy as np
 
 INPUT_SPECS = {"x": ((8, 64, 28, 28), "float32"), "gamma": ((64,), "float32"), "beta": ((64,), "float32")}
