@@ -179,12 +179,14 @@ class CanonicalKernel(FrozenModel):
     """A kernel in its target's canonical form, which is made from what the kernel does.
 
     `source` is None if the kernel has no such form; `reason` says why. Kernels with the same `program` do the
-    same, instruction by instruction.
+    same, instruction by instruction. If it is `ported`, the kernel's own compiler rewrites what the kernel
+    does, and the canonical form has another one: times differ, and instructions may.
     """
 
     program: Digest
     source: str | None = None
     reason: str = ""
+    ported: bool = False
 
 
 class PredictedLatency(FrozenModel):

@@ -77,11 +77,11 @@ def raise_program(program: Program, source: str) -> str:
 
 def make_canonical(program: Program, source: str) -> CanonicalKernel:
     """Return a kernel's canonical form, or why it has none, with the identity of its program."""
-    same = program_digest(program)
+    same, ported = program_digest(program), program.dialect != "nki"
     try:
-        return CanonicalKernel(program=same, source=raise_program(program, source))
+        return CanonicalKernel(program=same, source=raise_program(program, source), ported=ported)
     except NotRaised as reason:
-        return CanonicalKernel(program=same, reason=str(reason))
+        return CanonicalKernel(program=same, reason=str(reason), ported=ported)
 
 
 def _require_rolled(program: Program, nodes: Sequence[Node]) -> None:

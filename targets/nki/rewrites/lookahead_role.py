@@ -21,7 +21,7 @@ from targets.nki.rewrites.prediction_scale import (
     problem_job_fields,
     select_scale,
 )
-from targets.nki.rewrites.raised_parent import raise_parent, split_raise
+from targets.nki.rewrites.raised_parent import RaisedParent, raise_parent, split_raise
 from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed, node_order
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ async def look_ahead(
     told = problem_job_fields(spec, request.size, request.target)
     parent = await raise_parent(request, read(request.parent.source).decode(), predict, ask, told)
     return parent.complete(
-        await _search_variants(request, parent.source, read, predict=predict, spec=spec, ask=ask, told=told)
+        await _search_variants(request, parent, read, predict=predict, spec=spec, ask=ask, told=told)
     )
 
 
 async def _search_variants(
     request: LookAheadRequest,
-    parent: str,
+    raised: RaisedParent,
     read: ReadBlob,
     *,
     predict: Predict,
@@ -61,22 +61,25 @@ async def _search_variants(
     told: dict[str, Any],
 ) -> LookAheadAnswer:
     context = LearningContext.model_validate_json(read(request.context))
+    parent, parent_ms = raised.source, request.parent.latency_ms
     if request.drawn and not request.predictions:
         return await random_baseline.draw_variants(request, parent, ask, told)
-    scale = await select_scale(request, request.parent, parent, predict=predict, spec=spec, ask=ask)
+    raised_ms = parent_ms * raised.latency_ratio
+    scale = await select_scale(
+        request, request.parent, parent, parent_ms=raised_ms, predict=predict, spec=spec, ask=ask
+    )
     if request.drawn:
         return await random_baseline.draw_and_predict(request, parent, ask, told, scale)
     engine = _EngineClient(request, context, scale, ask, told)
     limits = SearchLimits(request.predictions, request.instructions, request.depth, request.width)
     chances = Random(request.draw)  # noqa: S311  a search, no secret
     search = LookaheadSearch(engine.expand_kernel, engine.combine_steps, scale.predict, limits, chances)
-    parent_ms = request.parent.latency_ms
     first = request.parent.parent is None and EffectKey.parse(request.key).round == 1
     leads = await engine.replay_sequences(parent, read) if first else []
-    found = await search.run(parent, parent_ms, leads)
+    found = await search.run(parent, raised_ms, leads)
     if found and any(map(_narrows_domain, found[0].steps)):
         wide = [step for step in found[0].steps if not _narrows_domain(step)]
-        found = await search.try_together(parent, parent_ms, wide)
+        found = await search.try_together(parent, raised_ms, wide)
     chosen = select_variants(found, request.variants, parent_ms, frozenset(request.known))
     reasons = (*engine.left_out, *search.reasons)
     variants = Variants(parent_ms=parent_ms, found=tuple(map(_make_variant, chosen)), reasons=reasons)

@@ -72,11 +72,14 @@ async def select_scale(
     parent: Candidate,
     source: str,
     *,
+    parent_ms: float,
     predict: Predict,
     spec: ProblemSpec,
     ask: RunEngineJob,
 ) -> PredictionScale:
     """Return the problem's own size, or a smaller one if its kernels are too large to predict enough of them.
+
+    `source` stands for the parent, and takes `parent_ms` at the problem's size.
 
     Raises:
         RoleError: not_predicted, if the parent has no latency at either size.
@@ -100,4 +103,4 @@ async def select_scale(
         told = there.error or ErrorInfo(code="not_predicted", message="no reason given")
         text = f"the parent {parent.id} cannot be predicted: {told.code}: {told.message}"
         raise RoleError(ErrorInfo(code="not_predicted", message=text))
-    return PredictionScale(predict, dims, there, parent.latency_ms, found["instructions"])
+    return PredictionScale(predict, dims, there, parent_ms, found["instructions"])

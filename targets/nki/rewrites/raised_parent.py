@@ -3,8 +3,10 @@
 A kernel is raised once, as the first step of every sequence that begins with it. The step names the raised
 kernel's blob, so that carrying the sequence out again needs no second tracing. A raised kernel counts only
 if tracing it gives the program of the original, and about its predicted latency; otherwise the original
-stays, and the look-ahead's reasons say why. Tiles that the kernel overwrites are then separated, as a second
-step, because the other rewrites ask what a tile holds.
+stays, and the look-ahead's reasons say why. A kernel that is ported from the legacy namespace is held to
+neither, because its own compiler moves and joins instructions: the judge alone says whether what came of it
+is right. Tiles that the kernel overwrites are then separated, as a second step, because the other rewrites
+ask what a tile holds.
 """
 
 from __future__ import annotations
@@ -40,13 +42,15 @@ MAX_LATENCY_CHANGE = 0.01
 class RaisedParent:
     """The kernel to look ahead from, after `steps`; `reason` says why it was not raised.
 
-    `raised` is the raised kernel before its tiles were separated.
+    `raised` is the raised kernel before its tiles were separated. `source` is predicted to take
+    `latency_ratio` times as long as the original.
     """
 
     source: str
     steps: tuple[RewriteStep, ...] = ()
     raised: str = ""
     reason: str = ""
+    latency_ratio: float = 1.0
 
     def complete(self, answer: LookAheadAnswer) -> LookAheadAnswer:
         """Return an answer whose sequences begin with the parent as it was before."""
@@ -122,39 +126,54 @@ async def _raise_kernel(
     if before.canonical is None or before.canonical.source is None:
         why = before.canonical.reason if before.canonical is not None else _error_text(before)
         return _kept(source, why or "the evaluator knows no canonical form")
-    raised = before.canonical.source
+    raised, ported = before.canonical.source, before.canonical.ported
     (after,) = await predict([raised], canonical=True)
     why = _find_difference(before, after)
     if not why:
         left = (await ask({"job": "form", "source": raised, **shapes}))["obstacles"]
-        why = "" if len(left) < len(form["obstacles"]) else f"the raised kernel is no clearer: {left[0]}"
+        why = (
+            ""
+            if len(left) < len(form["obstacles"]) or ported
+            else f"the raised kernel is no clearer: {left[0]}"
+        )
     if why:
         return _kept(source, why)
+    assert before.latency_ms is not None
+    assert after.latency_ms is not None
+    ratio = after.latency_ms / before.latency_ms
     step = RewriteStep(
         technique=TECHNIQUE,
         site="kernel",
-        title=f"raise the kernel to its canonical form ({form['obstacles'][0]})",
+        title=_describe_step(form["obstacles"][0], ratio, ported=ported),
         choice={"source": digest_of(raised.encode())},
+        speedup=round(1 / ratio, 6) if ported else 1.0,
     )
-    separated = await _separate_tiles(raised, after, predict, ask=ask, shapes=shapes)
+    separated = await _separate_tiles(raised, after.latency_ms, predict, ask=ask, shapes=shapes)
     if separated is None:
-        return RaisedParent(raised, (step,), raised)
-    return RaisedParent(separated, (step, SEPARATE), raised)
+        return RaisedParent(raised, (step,), raised, latency_ratio=ratio)
+    source, source_ms = separated
+    return RaisedParent(source, (step, SEPARATE), raised, latency_ratio=source_ms / before.latency_ms)
+
+
+def _describe_step(obstacle: str, ratio: float, *, ported: bool) -> str:
+    if not ported:
+        return f"raise the kernel to its canonical form ({obstacle})"
+    return f"port the kernel to nki, in canonical form (predicted {ratio - 1:+.1%})"
 
 
 async def _separate_tiles(
-    raised: str, before: PredictedLatency, predict: Predict, *, ask: RunEngineJob, shapes: dict[str, Any]
-) -> str | None:
-    """The kernel with separate tiles; None if that does not apply, or makes it slower."""
+    raised: str, before_ms: float, predict: Predict, *, ask: RunEngineJob, shapes: dict[str, Any]
+) -> tuple[str, float] | None:
+    """The kernel with separate tiles, and its latency; None if that does not apply, or makes it slower."""
     steps = [SEPARATE.model_dump(mode="json")]
     made = (await ask({"job": "combine", "source": raised, "steps": steps, **shapes}))["made"]
     if not made:
         return None
     source = str(made[-1]["source"])
     (after,) = await predict([source])
-    if after.latency_ms is None or before.latency_ms is None:
+    if after.latency_ms is None or after.latency_ms > before_ms * (1 + MAX_LATENCY_CHANGE):
         return None
-    return source if after.latency_ms <= before.latency_ms * (1 + MAX_LATENCY_CHANGE) else None
+    return source, after.latency_ms
 
 
 def _kept(source: str, why: str) -> RaisedParent:
@@ -169,12 +188,13 @@ def _find_difference(before: PredictedLatency, after: PredictedLatency) -> str:
     """Why a raised kernel does not stand for the original; empty if it does."""
     if after.canonical is None or before.canonical is None:
         return f"the raised kernel cannot be traced: {_error_text(after)}"
-    if after.canonical.program != before.canonical.program:
+    ported = before.canonical.ported
+    if after.canonical.program != before.canonical.program and not ported:
         return "the raised kernel issues another program"
     if before.latency_ms is None or after.latency_ms is None:
         return f"no latency is predicted: {_error_text(before) or _error_text(after)}"
     change = after.latency_ms / before.latency_ms - 1
-    if abs(change) > MAX_LATENCY_CHANGE:
+    if abs(change) > MAX_LATENCY_CHANGE and not ported:
         return f"the raised kernel's predicted latency differs by {change:+.1%}"
     return ""
 

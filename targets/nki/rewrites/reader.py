@@ -430,7 +430,7 @@ def _explain_missing_imports(text: str) -> str:
     """Explain why a module's instructions are unknown."""
     if re.search(r"^\s*(from|import)\s+neuronxcc\b", text, re.MULTILINE):
         return (
-            "kernels of the legacy namespace neuronxcc.nki are judged but not rewritten: their instructions "
-            "return tiles and take masks, which has no counterpart; port the kernel to nki first"
+            "kernels of the legacy namespace neuronxcc.nki are rewritten only after they were ported to nki: "
+            "their instructions return tiles and take masks, which has no counterpart"
         )
     return "the module does not import nki.isa and nki.language under a name"

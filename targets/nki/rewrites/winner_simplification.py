@@ -119,8 +119,15 @@ class _Simplifier:
         if not whole or normalize_source(whole[-1][1]) != normalize_source(self.winner):
             self.reasons.append("the winner's rewrites do not lead to it any more")
             return
+        best = self.request.best
         scale = await select_scale(
-            self.request, self.request.best, self.winner, predict=self.predict, spec=spec, ask=self.ask
+            self.request,
+            best,
+            self.winner,
+            parent_ms=best.latency_ms,
+            predict=self.predict,
+            spec=spec,
+            ask=self.ask,
         )
         kept = _without_detours(start, whole)
         may_go: Collection[int] = kept

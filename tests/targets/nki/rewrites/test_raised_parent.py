@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,23 @@ def kernel(x):
             s = nl.sigmoid(t)
             nisa.tensor_tensor(dst=s, data1=s, data2=t, op=nl.multiply)
             nisa.dma_copy(dst=out[r : r + 128, c : c + 512], src=s)
+    return out
+"""
+LEGACY = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    M, N = x.shape
+    out = nl.ndarray((M, N), dtype=x.dtype, buffer=nl.shared_hbm)
+    rows, columns = nl.arange(128)[:, None], nl.arange(N)[None, :]
+    for i in nl.affine_range((M + 127) // 128):
+        kept = i * 128 + rows < M
+        t = nl.load(x[i * 128 + rows, columns], mask=kept)
+        e = nl.exp(nl.negative(t, mask=kept), mask=kept)
+        s = nl.divide(t, nl.add(e, 1.0, mask=kept), mask=kept)
+        nl.store(out[i * 128 + rows, columns], value=s, mask=kept)
     return out
 """
 CANONICAL = CanonicalKernel(program=digest_of(b"a program"), source=PROBLEM.kernel)
@@ -146,6 +164,39 @@ async def test_sequences_from_a_kernel_with_helpers_begin_by_raising_it(bench: B
         assert "the name `fetch`" in step.title or "does not count 0, 1" in step.title
         assert rest
         assert digest_of(seen.sources[str(step.choice["source"])]) == step.choice["source"]
+
+
+async def test_legacy_kernels_are_ported_though_their_compiler_makes_another_program_of_them(
+    bench: Bench,
+) -> None:
+    (told,) = await bench.predict([LEGACY], canonical=True)
+    assert told.latency_ms is not None
+    assert told.canonical is not None
+    assert told.canonical.ported
+    request = bench.request(LEGACY, told.latency_ms)
+    seen = await bench.proposer.look_ahead(request, bench.blobs.get_blob, bench.predict)
+    first = seen.variants.found[0]
+    assert first.steps[0].title.startswith("port the kernel to nki, in canonical form (predicted ")
+    made = [seen.sources[one.source].decode() for one in seen.variants.found]
+    ported = seen.sources[str(first.steps[0].choice["source"])].decode()
+    assert not any("neuronxcc" in source for source in (ported, *made))
+    (at_first,), (at_last,) = [await bench.predict([source]) for source in (ported, made[0])]
+    assert at_first.latency_ms is not None
+    gains = [step.speedup for step in first.steps]
+    assert gains[0] == pytest.approx(told.latency_ms / at_first.latency_ms, rel=1e-5)
+    assert first.latency_ms == at_last.latency_ms < told.latency_ms
+    # The steps' gains are over the kernel before each, so that credit goes to what brought it.
+    assert math.prod(gains) == pytest.approx(told.latency_ms / first.latency_ms, rel=1e-3)
+
+
+async def test_a_ported_kernel_may_be_slower_and_the_search_knows_it(bench: Bench) -> None:
+    ported = TIMED.model_copy(update={"canonical": CANONICAL.model_copy(update={"ported": True})})
+    other = CanonicalKernel(program="0" * 64, source=PROBLEM.kernel)
+    found = await raised(bench, LEGACY, ported, PredictedLatency(latency_ms=1.25, canonical=other))
+    assert (found.source, found.latency_ratio) == (PROBLEM.kernel, 1.25)
+    (step,) = found.steps
+    assert (step.technique, step.speedup) == ("raise", 0.8)
+    assert step.title == "port the kernel to nki, in canonical form (predicted +25.0%)"
 
 
 async def test_a_raised_sequence_is_carried_out_again_to_the_same_kernel(bench: Bench) -> None:

@@ -249,7 +249,7 @@ def test_a_name_that_may_mean_another_tensor_is_not_followed(body: str):
         ("import nki\n@nki.jit\ndef kernel(x):\n    return x\n", "does not import nki.isa"),
         (
             "import neuronxcc.nki as nki\n@nki.jit\ndef kernel(x):\n    return x\n",
-            "legacy namespace neuronxcc.nki are judged but not rewritten",
+            "legacy namespace neuronxcc.nki are rewritten only after they were ported",
         ),
         (HEADER + "@nki.jit\ndef kernel():\n    return 1\n", "takes 0 arguments, 1 given"),
         (HEADER + "@nki.jit\ndef kernel(x): return x\n", "a single line"),

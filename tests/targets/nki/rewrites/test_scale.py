@@ -33,7 +33,9 @@ async def scale(
         size="full", target="trn2", instructions=1000, parent=make_candidate("parent", 10.0)
     )
     spec = seeds.load_problem("silu").spec
-    return await select_scale(request, request.parent, "parent", predict=predict, spec=spec, ask=ask)
+    return await select_scale(
+        request, request.parent, "parent", parent_ms=10.0, predict=predict, spec=spec, ask=ask
+    )
 
 
 async def test_what_is_predicted_at_a_smaller_size_is_told_at_the_problems_own():
