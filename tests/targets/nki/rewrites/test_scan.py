@@ -92,6 +92,69 @@ def test_a_recurrence_is_one_scan(made: Sample):
     assert "src=steps[:, n - 1 : n])" in source
 
 
+MINUS = f"nisa.tensor_tensor(dst=h, data1=h, data2=shift{COLUMN}, op=nl.subtract)"
+HALVED = "nisa.tensor_scalar(dst=h, data=h, op0=nl.multiply, operand0=0.5, op1=nl.add, operand1=0.25)"
+RISES = f"nisa.tensor_tensor(dst=h, data1=shift{COLUMN}, data2=h, op=nl.maximum)"
+AFTERWARDS = f"nisa.tensor_tensor(dst=steps{COLUMN}, data1=h, data2=scale{COLUMN}, op=nl.subtract)"
+RELATIVE = (
+    MINUS,
+    SCALED,
+    f"nisa.tensor_tensor(dst=h, data1=h, data2=shift{COLUMN}, op=nl.add)",
+    KEPT,
+)
+
+
+def step_by_step(step, after=lambda h, a, b: h):
+    """The meaning of a kernel whose state becomes `step(state, a, b)`, and which keeps `after` of it."""
+
+    def meaning(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        scale, found, h = 1 / (1 + np.exp(-a)), np.zeros_like(a), np.full(a.shape[0], 0.5)
+        for t in range(a.shape[1]):
+            h = step(h, scale[:, t], b[:, t])
+            found[:, t] = after(h, scale[:, t], b[:, t])
+        return found
+
+    return meaning
+
+
+@pytest.mark.parametrize(
+    ("body", "step", "written"),
+    [
+        ((SHIFTED, KEPT), lambda h, a, b: h + b, "memset(dst=h_steps, value=1.0)"),
+        ((MINUS, KEPT), lambda h, a, b: h - b, "op1=nl.subtract"),
+        ((SCALED, MINUS, KEPT), lambda h, a, b: h * a - b, "op1=nl.subtract"),
+        (RELATIVE, lambda h, a, b: (h - b) * a + b, "data0=scale"),
+        ((HALVED, SHIFTED, KEPT), lambda h, a, b: 0.5 * h + 0.25 + b, "memset(dst=h_steps, value=0.5)"),
+        ((SCALED, RISES, KEPT), lambda h, a, b: np.maximum(h * a, b), "op1=nl.maximum"),
+        ((RISES, KEPT), lambda h, a, b: np.maximum(h, b), "op1=nl.maximum"),
+        (
+            tuple(line.replace(f"scale{COLUMN}", "scale[:, 0:1]") for line in RELATIVE),
+            None,
+            "operand0=scale[:, 0:1]",
+        ),
+    ],
+)
+def test_a_state_may_stand_anywhere_in_its_recurrence(body, step, written: str):
+    def constant_scale(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        return step_by_step(lambda h, s, x: (h - x) * s + x)(np.broadcast_to(a[:, :1], a.shape), b)
+
+    made = sample(*body, meaning=step_by_step(step) if step else constant_scale)
+    source = join_wrapped_calls(find_rewrite(made, "scan", "t", {}))
+    assert relative_error(made, made.source) < 1e-6
+    assert relative_error(made, source) < 2e-6
+    assert written in source
+    assert "for t" not in source
+
+
+def test_what_is_made_of_each_step_is_made_of_all_steps():
+    made = sample(
+        SCALED, SHIFTED, AFTERWARDS, meaning=step_by_step(lambda h, a, b: h * a + b, lambda h, a, b: h - a)
+    )
+    source = join_wrapped_calls(find_rewrite(made, "scan", "t", {}))
+    assert relative_error(made, source) < 1e-6
+    assert "nisa.tensor_tensor(dst=steps, data1=h_steps, data2=scale, op=nl.subtract)" in source
+
+
 def test_what_the_state_is_used_for_afterwards_stays():
     last = "nisa.tensor_copy(dst=steps[:, 0:1], src=h)"
 
@@ -115,14 +178,14 @@ def test_steps_that_are_not_kept_go_to_a_tile_of_their_own():
 
 
 IN_PLACE = FUSED.replace("=h", f"=steps{COLUMN}")
-SUBTRACTED = SHIFTED.replace("add", "subtract")
+SQUARED = "nisa.activation(dst=h, op=nl.square, data=h)"
+OUTSIDE = f"nisa.tensor_tensor(dst=shift{COLUMN}, data1=shift{COLUMN}, data2=h, op=nl.subtract)"
 
 
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (sample(SCALED, SUBTRACTED, KEPT), "h does not become (a op0 h) op1 b"),
-        (sample(SHIFTED, KEPT), "h does not become (a op0 h) op1 b"),
+        (sample(SCALED, SQUARED, KEPT), "h does not become (a op0 h) op1 b"),
         (sample(SCALED, KEPT, SHIFTED), "steps holds something else than the steps"),
         (sample(KEPT, SCALED, SHIFTED), "steps holds something else than the steps"),
         (sample(*PLAIN, KEPT.replace(COLUMN, "[:, 0:1]")), "several columns of steps are used in a step"),
@@ -132,10 +195,7 @@ SUBTRACTED = SHIFTED.replace("add", "subtract")
         ),
         (sample(IN_PLACE), "the loop over t carries 0 columns from step to step, not one"),
         (sample(*PLAIN, dtype="bfloat16"), "tensor_copy is no step of a scan"),
-        (
-            sample(*(line.replace("scale[:, t : t + 1]", "scale[:, 0:1]") for line in PLAIN)),
-            "iterations over t do not take neighbouring columns of scale",
-        ),
+        (sample(*PLAIN, OUTSIDE), "shift holds something else than the steps"),
         (
             sample(*(line.replace(COLUMN, "[:, 2 * t : 2 * t + 1]") for line in PLAIN), trips="n // 2"),
             "iterations over t do not take neighbouring columns",
@@ -177,7 +237,7 @@ RUNNING = """
         ("y[:, j + 1 : j + 2]", "y[:, j + 1 : j + 2]", "y[:, j : j + 1]", True),
         ("y[:, j + 1 : j + 2]", "y[:, j : j + 1]", "t[:, j + 1 : j + 2]", True),
         ("y[:, j + 1 : j + 2]", "t[:, j : j + 1]", "y[:, j : j + 1]", True),
-        ("y[:, j + 1 : j + 2]", "y[:, j : j + 1]", "y[:, j : j + 1]", False),
+        ("y[:, j + 1 : j + 2]", "y[:, j : j + 1]", "y[:, j : j + 1]", True),
         ("y[:, j : j + 1]", "y[:, j + 1 : j + 2]", "t[:, j : j + 1]", False),
         ("y[:, j + 1 : j + 2]", "y[:, 0:1]", "t[:, j : j + 1]", False),
     ],
