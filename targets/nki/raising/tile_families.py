@@ -51,11 +51,42 @@ def find_families(nodes: Sequence[Node]) -> list[TileFamily]:
     """Return the declarations that a program needs, in the order of their first tiles.
 
     Raises:
-        NotRaised: a list of tiles is not walked in even steps.
+        NotRaised: a list of tiles is not walked in even steps, and no other tiles are between its own.
     """
-    uses = list(_collect_uses(nodes, (), (), counter=_Counter()))
-    groups = _group_uses(uses)
-    return sorted((_make_family(group) for group in groups), key=lambda family: family.first)
+    left = _group_uses(_collect_uses(nodes, (), (), counter=_Counter()))
+    made: list[tuple[list[TileUse], TileFamily]] = []
+    while left:
+        group = left.pop(0)
+        try:
+            made.append((group, _make_family(group)))
+        except NotRaised:
+            # An iteration that stands by itself, as one that begins a total, leaves holes among the tiles
+            # that the other iterations walk. Its own tiles fill the holes.
+            others = (*left, *(uses for uses, _ in made))
+            partner = next((uses for uses in others if _are_interleaved(group, uses)), None)
+            if partner is None:
+                raise
+            left = [
+                sorted((*group, *partner), key=_use_order),
+                *(uses for uses in left if uses is not partner),
+            ]
+            made = [pair for pair in made if pair[0] is not partner]
+    return sorted((family for _, family in made), key=lambda family: family.first)
+
+
+def _use_order(use: TileUse) -> tuple[int, int]:
+    return use.operand
+
+
+def _are_interleaved(group: Sequence[TileUse], other: Sequence[TileUse]) -> bool:
+    """Whether two families are of one kind of tile, and some tiles of one lie between tiles of the other."""
+    (first, last), (low, high) = _tile_range(group), _tile_range(other)
+    return group[0].home == other[0].home and first < high and low < last
+
+
+def _tile_range(group: Iterable[TileUse]) -> tuple[int, int]:
+    tiles = [tile for use in group for tile in touched_tiles(use.tile, use.trips)]
+    return min(tiles), max(tiles)
 
 
 class _Counter:

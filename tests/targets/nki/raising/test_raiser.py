@@ -206,6 +206,37 @@ PRODUCT = _kernel(
     parameters="a, b",
 )
 
+FIRST_OF_ITS_KIND = _kernel("""
+    out = nl.ndarray((512, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    tops, scores = {}, {}
+    for i in range(4):
+        for j in range(4):
+            for k in range(2):
+                t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.dma_copy(dst=t, src=x[j * 128:(j + 1) * 128, (i * 2 + k) * 128:(i * 2 + k + 1) * 128])
+                scores[i, j, k] = t
+                top = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.tensor_reduce(dst=top, op=nl.maximum, data=t, axis=1)
+                if (i, k) == (0, 0):
+                    tops[j] = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+                    nisa.tensor_copy(dst=tops[j], src=top)
+                else:
+                    nisa.tensor_tensor(dst=tops[j], data1=tops[j], data2=top, op=nl.maximum)
+    for j in range(4):
+        total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        for i in range(4):
+            for k in range(2):
+                part = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.tensor_scalar(dst=part, data=tops[j], op0=nl.subtract, operand0=scores[i, j, k][:, 0:1])
+                if (i, k) == (0, 0):
+                    nisa.tensor_copy(dst=total, src=part)
+                else:
+                    nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
+        nisa.dma_copy(dst=out[j * 128:(j + 1) * 128, :], src=total)
+    return out
+""")
+"""Totals begin with a copy: other calls use the tiles of the first iteration than those of the others."""
+
 STYLES = (
     Style("tutorial", TUTORIAL, X, (2,)),
     Style("student", STUDENT, X, (2, 4, 2, 4)),
@@ -216,6 +247,7 @@ STYLES = (
     Style("ragged", RAGGED, ((300, 64),), (3,)),
     Style("views", VIEWS, ((256, 1024), (1024,)), (2,)),
     Style("rows of another length", FLAT_ROWS, ((256, 1024),), (4,)),
+    Style("first of its kind", FIRST_OF_ITS_KIND, ((512, 1024),), (4, 3, 4, 2, 4, 3, 2)),
     Style("product with one bank", PRODUCT, ((512, 128), (512, 1024)), (2, 3)),
 )
 
