@@ -37,6 +37,7 @@ from targets.nki.rewrites.transforms.separate import Separate
 from targets.nki.rewrites.transforms.share import ShareColumns
 from targets.nki.rewrites.transforms.split_products import SplitProducts
 from targets.nki.rewrites.transforms.split_reduction import SplitReduction
+from targets.nki.rewrites.transforms.split_rows import SplitRows
 from targets.nki.rewrites.transforms.stack import Stack
 from targets.nki.rewrites.transforms.tensor_sum import TensorSum
 from targets.nki.rewrites.transforms.tile_size import ChangeTileSize
@@ -57,6 +58,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         ChangeTileSize(),
         Retile(),
         Separate(),
+        SplitRows(),
         Interchange(),
         ChooseEngine(),
         BalanceEngines(),
