@@ -5,8 +5,9 @@ kernel's blob, so that carrying the sequence out again needs no second tracing. 
 if tracing it gives the program of the original, and about its predicted latency; otherwise the original
 stays, and the look-ahead's reasons say why. A kernel that is ported from the legacy namespace is held to
 neither, because its own compiler moves and joins instructions: the judge alone says whether what came of it
-is right. Tiles that the kernel overwrites are then separated, as a second step, because the other rewrites
-ask what a tile holds.
+is right. Tiles that the kernel overwrites are then separated, because the other rewrites ask what a tile
+holds, and tiles that it uses by parts of their rows are split, because `stack` asks that too. Neither gains
+by itself, so a search would not come to them.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from state.model import ErrorInfo, PredictedLatency
 
 TECHNIQUE = "raise"
-SEPARATE = RewriteStep(technique="separate", site="all tiles", title="separate all tiles")
-"""The step after the first, where it applies and costs nothing."""
+CLEAR_TILES = (
+    RewriteStep(technique="separate", site="all tiles", title="separate all tiles"),
+    RewriteStep(technique="split_rows", site="all tiles", title="split_rows all tiles"),
+)
+"""The steps after the first, each where it applies and costs nothing."""
 OWN_AUTHOR = "builtin"
 """Author of the kernels that the rewrites made; they are raised already, as far as they can be."""
 MAX_LATENCY_CHANGE = 0.01
@@ -42,7 +46,7 @@ MAX_LATENCY_CHANGE = 0.01
 class RaisedParent:
     """The kernel to look ahead from, after `steps`; `reason` says why it was not raised.
 
-    `raised` is the raised kernel before its tiles were separated. `source` is predicted to take
+    `raised` is the raised kernel before its tiles became clear. `source` is predicted to take
     `latency_ratio` times as long as the original.
     """
 
@@ -148,11 +152,13 @@ async def _raise_kernel(
         choice={"source": digest_of(raised.encode())},
         speedup=round(1 / ratio, 6) if ported else 1.0,
     )
-    separated = await _separate_tiles(raised, after.latency_ms, predict, ask=ask, shapes=shapes)
-    if separated is None:
-        return RaisedParent(raised, (step,), raised, latency_ratio=ratio)
-    source, source_ms = separated
-    return RaisedParent(source, (step, SEPARATE), raised, latency_ratio=source_ms / before.latency_ms)
+    steps, source, source_ms = [step], raised, after.latency_ms
+    for tidy in CLEAR_TILES:
+        made = await _carry_out(tidy, source, predict, ask=ask, shapes=shapes)
+        if made is not None and made[1] <= source_ms * (1 + MAX_LATENCY_CHANGE):
+            steps.append(tidy)
+            source, source_ms = made
+    return RaisedParent(source, tuple(steps), raised, latency_ratio=source_ms / before.latency_ms)
 
 
 def _describe_step(obstacle: str, ratio: float, *, ported: bool) -> str:
@@ -161,19 +167,17 @@ def _describe_step(obstacle: str, ratio: float, *, ported: bool) -> str:
     return f"port the kernel to nki, in canonical form (predicted {ratio - 1:+.1%})"
 
 
-async def _separate_tiles(
-    raised: str, before_ms: float, predict: Predict, *, ask: RunEngineJob, shapes: dict[str, Any]
+async def _carry_out(
+    step: RewriteStep, source: str, predict: Predict, *, ask: RunEngineJob, shapes: dict[str, Any]
 ) -> tuple[str, float] | None:
-    """The kernel with separate tiles, and its latency; None if that does not apply, or makes it slower."""
-    steps = [SEPARATE.model_dump(mode="json")]
-    made = (await ask({"job": "combine", "source": raised, "steps": steps, **shapes}))["made"]
+    """The kernel after a step, and its predicted latency; None if the step does not apply."""
+    told = [step.model_dump(mode="json")]
+    made = (await ask({"job": "combine", "source": source, "steps": told, **shapes}))["made"]
     if not made:
         return None
-    source = str(made[-1]["source"])
-    (after,) = await predict([source])
-    if after.latency_ms is None or after.latency_ms > before_ms * (1 + MAX_LATENCY_CHANGE):
-        return None
-    return source, after.latency_ms
+    rewritten = str(made[-1]["source"])
+    (after,) = await predict([rewritten])
+    return None if after.latency_ms is None else (rewritten, after.latency_ms)
 
 
 def _kept(source: str, why: str) -> RaisedParent:

@@ -159,8 +159,8 @@ def raise_drawn(drawn: Drawn) -> Drawn:
 def test_every_entry_has_something_to_do():
     """Kernels of the generator, as they are and raised, give each entry a place where it applies.
 
-    So do an online softmax and tiles that are used in parts, which it does not draw. Entries for other targets
-    have tests of their own.
+    So do an online softmax and tiles that are used in parts, which it does not draw. Entries for other
+    targets have tests of their own.
     """
     idle, refused = set(load_target(TARGET.name).rewrites()), Counter[str]()
     as_drawn = (draw(seed) for seed in range(4 * len(SEEDS)))

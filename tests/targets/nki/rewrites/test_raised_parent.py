@@ -31,7 +31,7 @@ from targets.nki.judge.normalise import code_digest
 from targets.nki.rewrites import create
 from targets.nki.rewrites.lookahead_role import plan_variant
 from targets.nki.rewrites.prediction_scale import problem_job_fields
-from targets.nki.rewrites.raised_parent import SEPARATE, RaisedParent, raise_parent, split_raise
+from targets.nki.rewrites.raised_parent import CLEAR_TILES, RaisedParent, raise_parent, split_raise
 from targets.nki.rewrites.worker import answer_request
 from tests.support.blobs import Blobs
 
@@ -160,7 +160,10 @@ async def test_sequences_from_a_kernel_with_helpers_begin_by_raising_it(bench: B
     for one in seen.variants.found:
         step, second, *rest = one.steps
         assert (step.technique, step.site) == ("raise", "kernel")
-        assert (second.technique, second.site) == (SEPARATE.technique, SEPARATE.site)  # `s` is overwritten
+        assert (second.technique, second.site) == (
+            CLEAR_TILES[0].technique,
+            CLEAR_TILES[0].site,
+        )  # `s` is overwritten
         assert "the name `fetch`" in step.title or "does not count 0, 1" in step.title
         assert rest
         assert digest_of(seen.sources[str(step.choice["source"])]) == step.choice["source"]
@@ -197,6 +200,26 @@ async def test_a_ported_kernel_may_be_slower_and_the_search_knows_it(bench: Benc
     (step,) = found.steps
     assert (step.technique, step.speedup) == ("raise", 0.8)
     assert step.title == "port the kernel to nki, in canonical form (predicted +25.0%)"
+
+
+async def test_tiles_that_are_used_in_parts_are_split_before_the_search_begins(bench: Bench) -> None:
+    halves = THEIRS.replace(
+        "nl.sigmoid(t)", "nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)"
+    ).replace(
+        "            nisa.tensor_tensor(dst=s, data1=s, data2=t, op=nl.multiply)",
+        "            nisa.activation(dst=s[0:64, :], op=nl.silu, data=t[0:64, :])\n"
+        "            nisa.activation(dst=s[64:128, :], op=nl.sigmoid, data=t[64:128, :])\n"
+        "            nisa.tensor_tensor(dst=s[64:, :], data1=s[64:, :], data2=t[64:, :], op=nl.multiply)",
+    )
+    (told,) = await bench.predict([halves], canonical=True)
+    assert told.canonical is not None
+    found = await raise_parent(
+        bench.request(halves), halves, bench.predict, ask, problem_job_fields(PROBLEM.spec, "reduced", "trn2")
+    )
+    assert [step.technique for step in found.steps] == ["raise", "split_rows"]
+    assert found.raised == told.canonical.source
+    assert found.source.count("nl.ndarray((64, 512)") == 4
+    assert found.latency_ratio <= 1.01
 
 
 async def test_a_raised_sequence_is_carried_out_again_to_the_same_kernel(bench: Bench) -> None:
