@@ -281,6 +281,29 @@ def name_arguments(item: cst.BaseStatement, names: Sequence[str]) -> cst.BaseSta
     return item.with_changes(body=[line.with_changes(value=line.value.with_changes(args=args))])
 
 
+class _DeclarationEditor(cst.CSTTransformer):
+    """Sets the type of a declaration, and drops the name that the device would know it by."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:  # noqa: N802
+        del original_node
+        words = {arg.keyword.value for arg in updated_node.args if arg.keyword is not None}
+        if "dtype" not in words:
+            return updated_node  # of a size, or of the range of a list
+        return updated_node.with_changes(
+            args=_edit_arguments(updated_node.args, {"dtype": self._dtype, "name": None})
+        )
+
+
+def retype_declaration(item: cst.BaseStatement, dtype: str) -> cst.BaseStatement:
+    """A declaration of a tile, or of a list of tiles, with another type."""
+    changed = item.visit(_DeclarationEditor(dtype))
+    assert isinstance(changed, cst.BaseStatement)
+    return changed
+
+
 def rename_variable(item: cst.BaseStatement, old: str, new: str) -> cst.BaseStatement:
     """The statement with one name in place of another."""
     return reindex_tensor(item, old, lambda parts: make_subscript(new, parts) if parts else cst.Name(new))

@@ -16,7 +16,6 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement, StatementKind
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, number_site
 from targets.nki.rewrites.values import Tensor
 
@@ -120,14 +119,13 @@ def _check_product(kernel: Kernel, item: Statement) -> list[Tensor]:
 
 def _check_tile(kernel: Kernel, tensor: Tensor) -> None:
     declared = kernel.declarations.get(tensor.id)
-    if declared is None or tensor.buffer != "sbuf" or tensor.copies:
-        raise RewriteRefused(f"{tensor.name} is not declared here as one tile in SBUF")
+    if declared is None or tensor.buffer != "sbuf":
+        raise RewriteRefused(f"{tensor.name} is not declared here in SBUF")
     if tensor.id in kernel.escaping_ids or kernel.binding_counts[tensor.name] != 1:
         raise RewriteRefused(f"{tensor.name} has a second name, or its name a second tile")
     opaque = [item for item in kernel.statements if item.kind is StatementKind.OPAQUE]
     if any(tensor.name in item.uses for item in opaque):
         raise RewriteRefused(f"{tensor.name} is used by what cannot be read")
-    shape_texts(kernel, declared)
     for access in _writes(kernel, tensor):
         if not access.view.plain:
             raise RewriteRefused(f"{tensor.name} is written rearranged")
@@ -176,12 +174,11 @@ class _SplitWriter:
         return [node.node, *split] if split else None
 
     def _declare_parts(self, item: Statement, tensor: Tensor) -> list[cst.BaseStatement]:
-        nl, sizes = self._kernel.nl, shape_texts(self._kernel, item)
-        shape = f"({', '.join(sizes)}{'' if sizes[1:] else ','})"
-        return [
-            syntax.parse_statement(f"{name} = {nl}.ndarray({shape}, dtype={nl}.bfloat16, buffer={nl}.sbuf)")
-            for name in self._names[tensor.id].values()
+        dtype = f"{self._kernel.nl}.bfloat16"
+        named = [
+            syntax.rename_variable(item.node, tensor.name, name) for name in self._names[tensor.id].values()
         ]
+        return [syntax.with_leading_lines(syntax.retype_declaration(one, dtype), []) for one in named]
 
     def _split(self, tensor: Tensor, text: str) -> list[cst.BaseStatement]:
         """What makes the parts of a window of a tile."""

@@ -111,6 +111,18 @@ def test_a_tile_is_split_once_where_it_is_written() -> None:
     assert inside.index("# The product of one step.") > inside.index("dst=right_low")
 
 
+def test_tiles_of_a_list_have_lists_of_parts() -> None:
+    one, tiles = "left = nl.ndarray((128, k // 128, m)", "left = [nl.ndarray((128, m)"
+    source = kernel(read="left[i]").replace(one, tiles).replace("dst=left[:, i, :]", "dst=left[i]")
+    words = 'dtype=nl.float32, name="left", buffer=nl.sbuf) for _ in range(k // 128)]'
+    source = source.replace("dtype=nl.float32, buffer=nl.sbuf)", words, 1)
+    child, _ = explore(source)[0]
+    assert relative_error(child.source) < ROUNDED
+    parts = "left_high = [nl.ndarray((128, m), dtype=nl.bfloat16, buffer=nl.sbuf) for _ in range(k // 128)]"
+    assert parts in child.source
+    assert "nisa.nc_matmul(dst=acc, stationary=left_low[i], moving=right_high)" in child.source
+
+
 def test_the_first_part_begins_the_sum_where_the_product_did() -> None:
     (child, _), _ = explore(kernel(words=", accumulate=False"), ((128, 128), (128, 1024)))
     assert re.findall(r"accumulate=(\w+)", child.source) == ["False", "True", "True"]
