@@ -32,6 +32,8 @@ class Apply:
 Expression = Leaf | Apply | float
 NEUTRAL_OPERANDS = {"add": 0.0, "multiply": 1.0}
 """The operand with which an operator changes nothing, on either side."""
+LOWEST_FLOAT32 = -3.4028234663852886e38
+"""A maximum begins with it, as with a neutral operand; of numbers only -inf is lower."""
 COMMUTATIVE_OPERATORS = frozenset({"add", "multiply", "maximum", "minimum"})
 """Operators whose operands may be swapped."""
 

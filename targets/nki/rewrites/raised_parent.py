@@ -6,8 +6,9 @@ if tracing it gives the program of the original, and about its predicted latency
 stays, and the look-ahead's reasons say why. A kernel that is ported from the legacy namespace is held to
 neither, because its own compiler moves and joins instructions: the judge alone says whether what came of it
 is right. Tiles that the kernel overwrites are then separated, because the other rewrites ask what a tile
-holds, and tiles that it uses by parts of their rows are split, because `stack` asks that too. Neither gains
-by itself, so a search would not come to them.
+holds, and tiles that it uses by parts of their rows are split, because `stack` asks that too. First
+iterations join their loops, because rewrites of a loop see nothing outside it. None of these gains by itself,
+so a search would not come to them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ TECHNIQUE = "raise"
 CLEAR_TILES = (
     RewriteStep(technique="separate", site="all tiles", title="separate all tiles"),
     RewriteStep(technique="split_rows", site="all tiles", title="split_rows all tiles"),
+    RewriteStep(technique="unpeel", site="all loops", title="unpeel all loops"),
 )
 """The steps after the first, each where it applies and costs nothing."""
 OWN_AUTHOR = "builtin"

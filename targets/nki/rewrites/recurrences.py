@@ -192,6 +192,10 @@ def _iterate_leaves(value: Expression) -> Iterator[Leaf]:
         yield value
 
 
+def _has_leaves(value: Expression) -> bool:
+    return next(_iterate_leaves(value), None) is not None
+
+
 def _check_local(kernel: Kernel, loop: Loop, view: TensorView) -> None:
     if any(loop not in item.path for item in kernel.users_of(view.tensor)):
         raise RewriteRefused(f"{view.tensor.name} is used outside the loop over {loop.var}, too")
@@ -268,10 +272,14 @@ def _combine(name: str, first: Expression, second: Expression) -> Expression:
             return other
         case ("add" | "subtract", other, 0.0) | ("multiply", other, 1.0):
             return other
-        case ("add", Apply("subtract", (0.0, inner)), other):
-            return Apply("subtract", (other, inner))
-        case ("add", other, Apply("subtract", (0.0, inner))):
-            return Apply("subtract", (other, inner))
+        case ("add", Apply("subtract", (0.0, inner)), other) | (
+            "add",
+            other,
+            Apply("subtract", (0.0, inner)),
+        ):
+            return _combine("subtract", other, inner)
+        case ("add" | "subtract", one, Apply("multiply", (a, b))) if one in {a, b}:
+            return Apply("multiply", (Apply(name, (1.0, b if one == a else a)), one))
         case ("multiply", Apply("subtract", (0.0, inner)), other):
             return Apply("subtract", (0.0, Apply("multiply", (inner, other))))
     return Apply(name, (first, second))
@@ -359,12 +367,15 @@ class RowWriter:
 
     def declare_row(self) -> str:
         """Declare a tile with a column for each step."""
+        return self._declare(self.loop.count_text)
+
+    def _declare(self, columns: str) -> str:
         name, count = self.base, 2
         while name in self.kernel.identifiers or name in self._names:
             name, count = f"{self.base}_{count}", count + 1
         self._names.add(name)
         nl = self.kernel.nl
-        shape = f"({self.partitions}, {self.loop.count_text})"
+        shape = f"({self.partitions}, {columns})"
         self.lines.append(
             syntax.parse_statement(f"{name} = {nl}.ndarray({shape}, dtype={nl}.float32, buffer={nl}.sbuf)")
         )
@@ -389,7 +400,7 @@ class RowWriter:
                     return self.steps
                 walks = self.loop.id in value.view.loops
                 return Row("row", self.row_text(value)) if walks else Row("column", value.text)
-            case Apply(name, (first, second)) if name in _BINARY_OPERATORS:
+            case Apply(name, (first, second)) if name in _BINARY_OPERATORS and _has_leaves(value):
                 return self._write_binary(name, self._write(first, ""), self._write(second, ""), goal)
             case Apply(name, (inner,)):
                 data = self._write(inner, "")
@@ -404,20 +415,21 @@ class RowWriter:
         raise RewriteRefused("a step is computed in a way that has no counterpart for all steps at once")
 
     def _write_binary(self, name: str, first: Row, second: Row, goal: str) -> Row:
-        if "row" not in {first.kind, second.kind}:
-            raise RewriteRefused("a part of a step is the same in all steps")
-        made, op = goal or self.declare_row(), f"{self.kernel.nl}.{name}"
-        if first.kind == second.kind:
+        kinds = {first.kind, second.kind}
+        kind: Literal["column", "row"] = "row" if "row" in kinds else "column"
+        made = (goal or self.declare_row()) if kind == "row" else self._declare("1")
+        op = f"{self.kernel.nl}.{name}"
+        if len(kinds) == 1:
             self._add_call(
                 "tensor_tensor", {"dst": made, "data1": first.text, "data2": second.text, "op": op}
             )
-            return Row("row", made)
-        row, other = (first, second) if first.kind == "row" else (second, first)
-        words = {"dst": made, "data": row.text, "op0": op, "operand0": other.text}
-        if row is second and name == "subtract":
+            return Row(kind, made)
+        data, other = (first, second) if first.kind == kind else (second, first)
+        words = {"dst": made, "data": data.text, "op0": op, "operand0": other.text}
+        if data is second and name == "subtract":
             words["reverse0"] = "True"
         self._add_call("tensor_scalar", words)
-        return Row("row", made)
+        return Row(kind, made)
 
 
 def row_partitions(kernel: Kernel, view: TensorView) -> str:

@@ -44,6 +44,7 @@ from targets.nki.rewrites.transforms.tile_size import ChangeTileSize
 from targets.nki.rewrites.transforms.transpose import Transpose
 from targets.nki.rewrites.transforms.transposed_accumulate import TransposedAccumulate
 from targets.nki.rewrites.transforms.two_pass import TwoPass
+from targets.nki.rewrites.transforms.unpeel import Unpeel
 from targets.nki.rewrites.transforms.widen import Widen
 
 TRANSFORMS: dict[str, Transform[Any]] = {
@@ -89,6 +90,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         QuantiseOnce(),
         SplitProducts(),
         TwoPass(),
+        Unpeel(),
     )
 }
 

@@ -32,7 +32,7 @@ from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from targets.registry import load_target
 from tests.support.kernels import TARGET
 from tests.support.sweeps import parametrize_sweep
-from tests.targets.nki.rewrites import test_split_rows, test_two_pass
+from tests.targets.nki.rewrites import test_split_rows, test_two_pass, test_unpeel
 from tests.targets.nki.rewrites.generator import Drawn, draw
 from tests.targets.nki.rewrites.obfuscations import OBFUSCATIONS, Obfuscation, obfuscate
 
@@ -159,15 +159,19 @@ def raise_drawn(drawn: Drawn) -> Drawn:
 def test_every_entry_has_something_to_do():
     """Kernels of the generator, as they are and raised, give each entry a place where it applies.
 
-    So do an online softmax and tiles that are used in parts, which it does not draw. Entries for other
-    targets have tests of their own.
+    So do an online softmax, tiles that are used in parts, and a sum whose first iteration is peeled, which it
+    does not draw. Entries for other targets have tests of their own.
     """
     idle, refused = set(load_target(TARGET.name).rewrites()), Counter[str]()
     as_drawn = (draw(seed) for seed in range(4 * len(SEEDS)))
     as_raised = (raise_drawn(draw(seed)) for seed in SEEDS)
     written = (
         Drawn(made.source, made.shapes, narrow=False)
-        for made in (test_two_pass.sample(), test_split_rows.sample())
+        for made in (
+            test_two_pass.sample(),
+            test_split_rows.sample(),
+            test_unpeel.sample(test_unpeel.DIRECTLY),
+        )
     )
     for seed, drawn in enumerate(chain(written, as_drawn, as_raised)):
         if not idle:

@@ -123,14 +123,14 @@ def step_by_step(step, after=lambda h, a, b: h):
         ((SHIFTED, KEPT), lambda h, a, b: h + b, "memset(dst=h_steps, value=1.0)"),
         ((MINUS, KEPT), lambda h, a, b: h - b, "op1=nl.subtract"),
         ((SCALED, MINUS, KEPT), lambda h, a, b: h * a - b, "op1=nl.subtract"),
-        (RELATIVE, lambda h, a, b: (h - b) * a + b, "data0=scale"),
+        (RELATIVE, lambda h, a, b: (h - b) * a + b, "operand0=1.0, reverse0=True"),
         ((HALVED, SHIFTED, KEPT), lambda h, a, b: 0.5 * h + 0.25 + b, "memset(dst=h_steps, value=0.5)"),
         ((SCALED, RISES, KEPT), lambda h, a, b: np.maximum(h * a, b), "op1=nl.maximum"),
         ((RISES, KEPT), lambda h, a, b: np.maximum(h, b), "op1=nl.maximum"),
         (
             tuple(line.replace(f"scale{COLUMN}", "scale[:, 0:1]") for line in RELATIVE),
             None,
-            "operand0=scale[:, 0:1]",
+            "operand0=1.0, reverse0=True",
         ),
     ],
 )
