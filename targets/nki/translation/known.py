@@ -42,7 +42,7 @@ class KnownArrays:
                 case "constant":
                     return np.asarray(self.expression.arrays[node.params[0]], np.float64)
                 case "view":
-                    return _view(args[0], *node.params)
+                    return view_elements(args[0], *node.params)
                 case "unary":
                     return np.asarray(getattr(np, node.params[0])(args[0]), np.float64)
                 case "binary":
@@ -59,18 +59,20 @@ class KnownArrays:
                     places = self.expression.arrays[node.params[0]].astype(np.int64)
                     return np.asarray(np.take(args[0], places, axis=node.params[1]), np.float64)
                 case "assemble":
-                    return _assemble(args, node.params)
+                    return assemble_pieces(args, node.params)
                 case "recurrence":
                     return _recur(args, node.shape)
         raise AssertionError(node.kind)
 
 
-def _view(source: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array:
+def view_elements(source: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array:
+    """The elements of a view, in an array of their own; strides and offset count elements."""
     flat = np.ascontiguousarray(source).reshape(-1)[offset:]
     return as_strided(flat, shape, [step * flat.itemsize for step in strides]).copy()
 
 
-def _assemble(args: list[Array], places: tuple[tuple[tuple[int, ...], int], ...]) -> Array:
+def assemble_pieces(args: list[Array], places: tuple[tuple[tuple[int, ...], int], ...]) -> Array:
+    """The first array with the others put in, each at the strides and the offset of its place."""
     flat = args[0].copy().reshape(-1)
     for piece, (strides, offset) in zip(args[1:], places, strict=True):
         as_strided(flat[offset:], piece.shape, [step * flat.itemsize for step in strides])[...] = piece

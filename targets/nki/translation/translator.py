@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
 from remote.judge.identity.expression import (
     ArrayExpression,
-    ExpressionNode,
     InvalidExpressionError,
     UnfollowedError,
     load_expression,
@@ -17,7 +15,8 @@ from seeds.spec import ProblemSpec
 from targets.base import UntranslatableError
 from targets.nki.translation.kernel import RESERVED, KernelWriter, Signature
 from targets.nki.translation.kernel_layout import KernelLayout
-from targets.nki.translation.simplify import ACTIVATIONS, NoInstructionError
+from targets.nki.translation.minimal_work import count_work
+from targets.nki.translation.simplify import NoInstructionError
 from targets.nki.translation.totals import split_totals
 from targets.nki.translation.values import Buffer
 
@@ -107,38 +106,8 @@ def _count_instructions(source: str) -> int:
 
 
 def estimate_work(spec: ProblemSpec, size: str, formula: bytes) -> dict[str, int]:
-    """Return the work of a formula as `[work]` in `problem.toml` counts it.
-
-    Products that a constant mask follows are not counted: a kernel may skip what the mask hides.
-    """
-    expression = split_totals(_load(spec, size, formula))
-    needed = list(_needed(expression))
-    masked = any(expression.nodes[node.args[0]].shape for node in needed if node.kind == "select")
-    flops = 0 if masked else sum(_product_flops(expression, node) for node in needed)
-    counted = [node for node in needed if node.kind in {"unary", "binary", "reduce"}]
-    functions = [node for node in counted if node.kind == "unary" and node.params[0] in ACTIVATIONS]
-    return {
-        "matmul_flops": flops,
-        "other_flops": sum(prod(node.shape) for node in counted),
-        "activation_elements": max((prod(node.shape) for node in functions), default=0),
-    }
-
-
-def _product_flops(expression: ArrayExpression, node: ExpressionNode) -> int:
-    if node.kind != "matmul":
-        return 0
-    return 2 * prod(node.shape) * expression.nodes[node.args[0]].shape[-1]
-
-
-def _needed(expression: ArrayExpression) -> Iterator[ExpressionNode]:
-    seen: set[int] = set()
-    todo = [*expression.outputs]
-    while todo:
-        number = todo.pop()
-        if number not in seen:
-            seen.add(number)
-            todo += expression.nodes[number].args
-            yield expression.nodes[number]
+    """Return the least work of a formula, as `[work]` in `problem.toml` counts it."""
+    return count_work(_load(spec, size, formula))
 
 
 def _load(spec: ProblemSpec, size: str, formula: bytes) -> ArrayExpression:

@@ -129,7 +129,32 @@ def test_a_reference_that_cannot_be_followed_has_no_translation():
 def test_the_work_of_a_formula_is_counted():
     spec, formula, _, _ = translate(lambda a, b: np.exp(a @ b), ((16, 32), (32, 8)))
     found = estimate_work(spec, "full", formula)
-    assert found == {"matmul_flops": 2 * 16 * 32 * 8, "other_flops": 128, "activation_elements": 128}
+    assert found == {
+        "matmul_flops": 2 * 16 * 32 * 8,
+        "other_flops": 128,
+        "activation_elements": 128,
+        "elementwise_elements": 128,
+    }
+
+
+@pytest.mark.parametrize(
+    ("reference", "computed"),
+    [
+        (lambda a: a.T[:, ::-1], 0),
+        (lambda a: np.where(np.tri(8, 8) > 0, a, -1.0), 0),
+        (lambda a: np.where(a > 0, a, -1.0), 64),  # which of the two it is only the data say
+        (lambda a: np.concatenate([a[:2], np.exp(a[2:4]), np.zeros((4, 8))]), 16),
+        (lambda a: np.repeat(np.exp(a), 3, axis=0), 64),
+        (lambda a: np.broadcast_to(a.sum(axis=1, keepdims=True), (8, 8)), 8),
+        (lambda a: np.tril(a @ a), 36),
+        (lambda a: (a @ a)[:3, 1:], 21),
+        (lambda a: np.roll(np.exp(a), 3, axis=1), 64),
+        (lambda a: (a + 1.0, a.T, a + 1.0), 64),
+    ],
+)
+def test_elements_that_only_move_may_be_copies(reference, computed):
+    spec, formula, _, _ = translate(reference, ((8, 8),))
+    assert estimate_work(spec, "full", formula)["elementwise_elements"] == computed
 
 
 def test_products_behind_a_mask_are_not_counted():
