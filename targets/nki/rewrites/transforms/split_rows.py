@@ -39,7 +39,7 @@ class RowPart:
 
 @dataclass(frozen=True, slots=True)
 class RowSplit:
-    """The declaration of a tile, and its parts in order."""
+    """The declaration of a tile, and the parts of it that are used, in order."""
 
     declared: Statement
     parts: tuple[RowPart, ...]
@@ -136,7 +136,7 @@ def _plan_split(kernel: Kernel, declared: Statement, taken: set[str]) -> RowSpli
     name = tensor.name
     if tensor.copies or tensor.id in kernel.escaping_ids or kernel.binding_counts[name] != 1:
         raise RewriteRefused(f"{name} is a list of tiles, or has a second name")
-    windows: set[tuple[int, int]] = set()
+    windows, moved = set[tuple[int, int]](), False
     for item, access in _list_uses(kernel, tensor):
         if _is_part(access):
             _check_part(item, access)
@@ -144,11 +144,13 @@ def _plan_split(kernel: Kernel, declared: Statement, taken: set[str]) -> RowSpli
             windows.add((rows.start.const, rows.start.const + rows.size))
         else:
             _check_transfer(kernel, item, access)
+            moved = True
     bounds = sorted({0, tensor.shape[0], *(bound for window in windows for bound in window)})
     parts = list(pairwise(bounds))
     if not windows <= set(parts) or not 1 < len(parts) <= MAX_PARTS:
         raise RewriteRefused(f"the parts of {name} overlap, or are more than {MAX_PARTS}")
-    return RowSplit(declared, tuple(_name_parts(name, parts, taken)))
+    used = parts if moved else sorted(windows)  # rows that nothing uses, as of a masked tile, are left out
+    return RowSplit(declared, tuple(_name_parts(name, used, taken)))
 
 
 def _name_parts(name: str, parts: list[tuple[int, int]], taken: set[str]) -> Iterator[RowPart]:

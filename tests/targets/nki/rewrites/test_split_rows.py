@@ -75,6 +75,19 @@ def test_then_the_copy_goes_and_iterations_share_the_partitions():
     assert source.count("nisa.tensor_tensor(") == 2
 
 
+def test_rows_that_nothing_uses_have_no_tile():
+    made = sample(upper="low")
+    source = made.source.replace("nisa.dma_copy(dst=t, src=", "nisa.dma_copy(dst=t[64:128, :], src=")
+    source = source.replace(LOAD, "x[192:256, i * 128 : (i + 1) * 128]").replace(
+        "data1=t[0:64, :]", "data1=low"
+    )
+    doubled = Sample(source, made.shapes, lambda x: np.concatenate([2 * x[192:256], 0 * x[192:256]]))
+    ((split,), _) = split_tiles(doubled)
+    assert relative_error(doubled, split) < 1e-6
+    assert "t_64 = nl.ndarray((64, 128)" in split
+    assert "t_0" not in split
+
+
 SCALE = "nisa.tensor_scalar(dst={0}, data={0}, op0=nl.multiply, operand0=1.0)"
 
 
