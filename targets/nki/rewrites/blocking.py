@@ -29,7 +29,7 @@ from targets.nki.rewrites.kernel_ir import (
 from targets.nki.rewrites.loop_ranges import range_name
 from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import RewriteRefused
-from targets.nki.rewrites.values import Affine, Tensor, make_affine
+from targets.nki.rewrites.values import Affine, DimensionRange, Tensor, make_affine
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,8 @@ def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, *, b: Access) -> bool:
     Loops around it are at the same iteration for both accesses; loops inside may differ.
     """
     around = frozenset(item.id for item in loop.path)
-    for first, second in zip(a.view.box, b.view.box, strict=True):
+    places = zip((*_picked_tiles(a), *a.view.box), (*_picked_tiles(b), *b.view.box), strict=True)
+    for first, second in places:
         step = first.start.coefficient(loop.id)
         same = step == second.start.coefficient(loop.id)
         low, high = _affine_part(first.start - second.start, around, const=True).value_range(kernel.trips)
@@ -123,6 +124,11 @@ def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, *, b: Access) -> bool:
         if same and abs(step) >= reach > 0:
             return True
     return False
+
+
+def _picked_tiles(access: Access) -> tuple[DimensionRange, ...]:
+    """Which tile of a list an access means, as one element along each dimension of the list."""
+    return tuple(DimensionRange(start, 1) for start in access.view.picks)
 
 
 def _affine_part(value: Affine, loops: Collection[str], *, const: bool = False) -> Affine:

@@ -151,6 +151,35 @@ def test_loops_that_meet_inside_stay_two_where_one_needs_all_of_the_other():
     assert all(relative_error(made, source) < 1e-6 for _, source in found)
 
 
+LISTED = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((512, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    kept = [nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf) for _ in range(8)]
+    for i in nl.affine_range(4):
+        for j in nl.affine_range(2):
+            nisa.dma_copy(dst=kept[i * 2 + j], src=x[i * 128 : (i + 1) * 128, j * 128 : (j + 1) * 128])
+    for i in nl.affine_range(4):
+        for j in nl.affine_range(2):
+            a = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_scalar(dst=a, data=kept[{tile}], op0=nl.multiply, operand0=2.0)
+            nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, j * 128 : (j + 1) * 128], src=a)
+    return out
+"""
+
+
+def test_tiles_of_a_list_that_one_iteration_makes_and_uses_join_the_loops():
+    made = Sample(
+        HEADER + LISTED.format(tile="i * 2 + 1 - j"), ((512, 256),), lambda x: 2 * np.roll(x, 128, 1)
+    )
+    ((choice, source), *_) = list_rewrites_by_site(made, "fuse_loops")["i and i#2"]
+    assert choice == ALONE  # an iteration over j takes the tile of the other
+    assert relative_error(made, source) < 1e-6
+    made = Sample(HEADER + LISTED.format(tile="i + j"), ((512, 256),), lambda x: x)
+    refusal = find_refusal(made, "fuse_loops", "i and i#2")
+    assert refusal.startswith("an iteration over i needs kept from others over i")
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
