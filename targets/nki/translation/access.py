@@ -161,3 +161,20 @@ def through_broadcast(access: Access, shape: Shape, source: Shape) -> Access:
         return access
     indices = access.split_by_axis(shape)[len(shape) - len(source) :]
     return join_axes(source, indices)
+
+
+def match_axes(own: Shape, shape: Shape, axes: Sequence[AxisIndex]) -> list[AxisIndex]:
+    """The first result's loops for a result whose axes are some of its axes, in order."""
+    found: list[AxisIndex] = []
+    at = 0
+    for size in own:
+        if size == 1:
+            found.append(AxisIndex())
+            continue
+        while at < len(shape) and shape[at] != size:
+            at += 1
+        if at == len(shape):
+            raise UntranslatableError("results of different axes")
+        found.append(axes[at])
+        at += 1
+    return found

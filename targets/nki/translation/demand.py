@@ -8,7 +8,7 @@ questions have one answer, so a value that is used twice is computed once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -209,6 +209,9 @@ class Demand:
         condition, left, right = (self._argument(node, at, access) for at in (0, 1, 2))
         if isinstance(condition, Number):
             return left if condition.number else right
+        if isinstance(condition, Table) and isinstance(left, Number) and not isinstance(right, Number):
+            condition = replace(condition, numbers=(condition.numbers == 0).astype(np.float64))
+            left, right = right, left
         if isinstance(condition, Table) and isinstance(right, Number) and find_predicate(condition) is None:
             band = split_band(condition)
             if band is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.constants import AffineNumbers, find_affine, find_predicate, split_band
 from targets.nki.translation.simplify import COMMUTATIVE
-from targets.nki.translation.stage import Rows, StageContext, Tile
+from targets.nki.translation.stage import Box, Rows, StageContext, Tile
 from targets.nki.translation.text import float_text, product_text, sum_text
 from targets.nki.translation.transposes import enter_loop
 from targets.nki.translation.values import (
@@ -140,17 +140,16 @@ def affine_arguments(
     partition: Atom | None,
     free: tuple[Atom, ...],
     rows: Rows,
+    *,
+    boxes: Box | None = None,
 ) -> str:
     """The arguments of an instruction that counts: pattern, offset and step between partitions."""
-    row = context.nest.row
-    pairs = [
-        f"[{affine.steps.get(atom, 0)}, {context.row_count() if atom == row else atom.size}]" for atom in free
-    ]
+    runs = [context.run(atom, {**rows.limits, **(boxes or {})}) for atom in free]
+    pairs = [f"[{affine.steps.get(run.atom, 0)}, {run.count}]" for run in runs]
     channel = affine.steps.get(partition, 0) if partition else 0
     terms: list[str | int] = [affine.offset, product_text(rows.start, channel)]
     terms += [product_text(name, affine.steps.get(atom, 0)) for atom, name in context.variables.items()]
-    if row is not None and row in free:
-        terms.append(product_text(context.row_start(), affine.steps.get(row, 0)))
+    terms += [product_text(run.start, affine.steps.get(run.atom, 0)) for run in runs]
     pattern = ", ".join(pairs) or "[1, 1]"
     return f"pattern=[{pattern}], offset={sum_text(*terms)}, channel_multiplier={channel}"
 
@@ -428,22 +427,21 @@ def _by_columns(
         context.busy["vector"] += context.width(partition, free)
     lines = context.lines(value)
     tile = context.result_tile(value, _STEMS.get(value.function, "mask"), partition, free)
-    with context.rows(lines, partition) as rows:
-        name = context.names.new("i_free")
-        with lines.loop(name, first.size):
-            target, given = (context.view(item, rows, rest, fixed={first: name}) for item in (tile, data))
-            if linear is not None and by_scalar:
-                texts = "".join(
-                    f", {key}={_column_text(context, one, rows, place=name)}" for key, one in linear.items()
-                )
-                lines.add(f"nisa.activation(dst={target}, op=nl.copy, data={given}{texts})")
-                return tile
+    with context.rows(lines, partition) as rows, ExitStack() as stack:
+        place = enter_loop(context, stack, lines, first)
+        target, given = (context.view(item, rows, rest, fixed={first: place}) for item in (tile, data))
+        if linear is not None and by_scalar:
             texts = "".join(
-                f", op{at}=nl.{function}, operand{at}={_column_text(context, one, rows, place=name)}"
-                + f", reverse{at}=True" * turned
-                for at, (function, one, turned) in enumerate(operands)
+                f", {key}={_column_text(context, one, rows, place=place)}" for key, one in linear.items()
             )
-            lines.add(f"nisa.tensor_scalar(dst={target}, data={given}{texts})")
+            lines.add(f"nisa.activation(dst={target}, op=nl.copy, data={given}{texts})")
+            return tile
+        texts = "".join(
+            f", op{at}=nl.{function}, operand{at}={_column_text(context, one, rows, place=place)}"
+            + f", reverse{at}=True" * turned
+            for at, (function, one, turned) in enumerate(operands)
+        )
+        lines.add(f"nisa.tensor_scalar(dst={target}, data={given}{texts})")
     return tile
 
 

@@ -50,8 +50,12 @@ def _interleave_statement(statement: ast.stmt, ways: int, counter: Iterator[int]
         (inside,) = statement.body
         inner_loop = _interleave_statement(inside, ways, counter)
         return statement if inner_loop is inside else _with_body(statement, [inner_loop])
+    if not _has_known_count(statement):
+        return statement
     count = loop_count(statement)
     side = max(part for part in range(1, min(ways, count) + 1) if count % part == 0)
+    if side > 1 and _decides_counts(statement):
+        side = 1
     inner = [_interleave_statement(item, ways // side, counter) for item in statement.body]
     if side == 1:
         changed = any(new is not old for new, old in zip(inner, statement.body, strict=True))
@@ -76,6 +80,18 @@ def loop_count(loop: ast.For) -> int:
     count = ast.literal_eval(loop.iter.args[0])
     assert isinstance(count, int)
     return count
+
+
+def _has_known_count(loop: ast.For) -> bool:
+    """Whether a loop always has the same number of iterations."""
+    return isinstance(loop.iter, ast.Call) and isinstance(loop.iter.args[0], ast.Constant)
+
+
+def _decides_counts(loop: ast.For) -> bool:
+    """Whether tiles of rows have other counts of iterations inside, so that they cannot share a loop."""
+    assert isinstance(loop.target, ast.Name)
+    inside = [item for item in ast.walk(loop) if isinstance(item, ast.For)]
+    return loop.target.id == "i_row" and not all(map(_has_known_count, inside))
 
 
 def _with_body(loop: ast.For, body: Sequence[ast.stmt]) -> ast.For:
@@ -131,6 +147,17 @@ class _SharedCopies(ast.NodeTransformer):
         return node
 
 
+class _FirstOfLists(ast.NodeTransformer):
+    """Puts the first item of lists in the place of names."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return the first item if the name is one of a list."""
+        return ast.parse(f"{node.id}[0]", mode="eval").body if node.id in self._names else node
+
+
 class _SideBySide(ast.NodeTransformer):
     """Puts lists of tiles in the place of tiles, and one loop over the list around each instruction."""
 
@@ -161,7 +188,10 @@ class _SideBySide(ast.NodeTransformer):
 
     def _statement(self, item: ast.stmt) -> ast.stmt:
         if isinstance(item, ast.For):
-            return _with_body(item, self.statements(item.body))
+            found = _with_body(item, self.statements(item.body))
+            if not _has_known_count(item):  # it is the same for all iterations
+                found.iter = _FirstOfLists(self._listed).visit(found.iter)
+            return found
         places = ast.parse(f"range({self._side})", mode="eval").body
         place = ast.Name(self._place, ast.Store())
         if isinstance(item, ast.Assign):

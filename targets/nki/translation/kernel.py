@@ -12,10 +12,18 @@ from math import prod
 from remote.judge.identity.expression import ArrayExpression, Shape, strides_of
 from targets.base import UntranslatableError
 from targets.nki.translation import combine, convolution, elementwise, loads, moments, packed_tiles, products
-from targets.nki.translation.access import Atom, AxisIndex, SplitNeededError, join_axes, make_access
+from targets.nki.translation.access import (
+    Atom,
+    AxisIndex,
+    SplitNeededError,
+    join_axes,
+    make_access,
+    match_axes,
+)
 from targets.nki.translation.activations import ActivationFinder
 from targets.nki.translation.delay import delay_last
 from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
+from targets.nki.translation.hidden_blocks import find_ranges, split_into_blocks
 from targets.nki.translation.interleave import interleave_kernel, share_copies
 from targets.nki.translation.kernel_layout import Choices, KernelLayout
 from targets.nki.translation.known import KnownArrays
@@ -61,6 +69,8 @@ from targets.nki.translation.values import (
     TilePart,
     Unary,
     Value,
+    count_uses,
+    find_readers,
 )
 from targets.nki.translation.windows import find_windows
 
@@ -75,7 +85,7 @@ _MOST_IN_ONE = 1 << 11
 """Elements up to which a single partition does what would otherwise need results in HBM."""
 _ITERATIONS_INSIDE = (2, 4)
 """Iterations of a loop of independent products that a tile may hold."""
-RESERVED = frozenset({"nki", "nisa", "nl", "np", "min", "float", "read_table", "rows", "i_row"})
+RESERVED = frozenset({"nki", "nisa", "nl", "np", "min", "max", "float", "read_table", "rows", "i_row"})
 """Names that mean something in every kernel that is written here."""
 
 _MAKERS: Mapping[type[Value], Maker] = {
@@ -189,6 +199,7 @@ class KernelWriter:
             if node not in self.expression.outputs and not self.known.is_known(node):
                 self._store(node)
         self.loops = LoopTable()
+        self.block_loops: tuple[Atom, ...] = ()
         self.choices = Choices(cuts=self._find_cuts())
         for _ in range(_MAX_RESTARTS):
             try:
@@ -375,7 +386,7 @@ class KernelWriter:
 
     def _store_of(self, demand: Demand, target: _Target, shape: Shape, axes: Sequence[AxisIndex]) -> Store:
         own = self.expression.nodes[target.node].shape
-        indices = _matching_axes(own, shape, axes)
+        indices = match_axes(own, shape, axes)
         terms = [
             (atom, step * stride)
             for index, stride in zip(indices, target.strides, strict=True)
@@ -389,7 +400,13 @@ class KernelWriter:
         stores, atoms = merge_loops(scale_behind_maxima(stores), atoms)
         grouped = group_sums(stores, atoms)
         self.choices.has_sum_groups |= grouped != stores
-        stores = stores if self.layout.keeps_sums else grouped
+        blocks, loops = split_into_blocks(stores)
+        self.choices.has_hidden_blocks |= bool(loops)
+        self.block_loops = loops
+        if self.layout.leaves_out and loops:
+            stores = blocks
+        elif not self.layout.keeps_sums:
+            stores = grouped
         choices = self._layout_choices(stores, atoms)
         self.choices.rows[node] = [*choices]
         rows = self.layout.rows
@@ -475,7 +492,9 @@ class KernelWriter:
             free = _limit_free(outer, row, atoms, bound, longest=longest)
             if layout.grouped in free:
                 raise UntranslatableError("rows of a partition that do not lie side by side")
-            nest = Nest(free, row, atoms, self.layout.loads_again)
+            leaves_out = self.layout.leaves_out
+            order = (*atoms, *self.block_loops) if leaves_out else atoms
+            nest = Nest(free, row, order, self.layout.loads_again, is_even=leaves_out)
             self.choices.has_shared_rows |= nest.row_tiles > 1 and any(map(_lacks_outer, items))
             for max_held in _HELD_OPERANDS:
                 names, tables = deepcopy((self.names, self.tables))
@@ -488,7 +507,13 @@ class KernelWriter:
         raise UntranslatableError(f"tiles of {used} bytes per partition, {SBUF_BYTES} are there")
 
     def _make_context(
-        self, nest: Nest, stores: Sequence[Store], *, names: NameTable, tables: KnownTables, max_held: int
+        self,
+        nest: Nest,
+        stores: Sequence[Store],
+        *,
+        names: NameTable,
+        tables: KnownTables,
+        max_held: int,
     ) -> StageContext:
         """A stage in the making, with the engine that is spared at work already."""
         values = [store.value for store in stores]
@@ -500,11 +525,14 @@ class KernelWriter:
             makers=_MAKERS,
             transpose=make_transposed,
             make_bank=products.make_bank,
-            readers=_find_readers(values),
-            uses=_count_uses(values),
+            readers=find_readers(values),
+            uses=count_uses(values),
             sums={i.value: i for i in items if isinstance(i, Reduce) and i.function == "add"},
             windows=find_windows(values, frozenset({*nest.outer, *([nest.row] if nest.row else [])})),
             max_held=max_held,
+            blocks=self.block_loops if self.layout.leaves_out else (),
+            ranges=find_ranges(stores, nest) if self.layout.leaves_out else {},
+            hides_in_banks=self.layout.hides_in_banks,
             turned_length=self.layout.turned_length,
         )
         if self.layout.spared is not None:
@@ -527,38 +555,6 @@ def _longest_tile(nest: Nest, items: Iterable[Value]) -> int:
 
 def _name(atom: Atom | None) -> str | None:
     return atom.name if atom else None
-
-
-def _count_uses(values: Sequence[Value]) -> Counter[Value]:
-    """How many operations use each value; a result counts as one more use."""
-    items = {item for value in values for item in value.walk()}
-    return Counter(values) + Counter(operand for item in items for operand in item.operands)
-
-
-def _find_readers(values: Sequence[Value]) -> dict[Value, list[Value]]:
-    """The operations that use each value."""
-    found: dict[Value, list[Value]] = {}
-    for item in {item for value in values for item in value.walk()}:
-        for operand in item.operands:
-            found.setdefault(operand, []).append(item)
-    return found
-
-
-def _matching_axes(own: Shape, shape: Shape, axes: Sequence[AxisIndex]) -> list[AxisIndex]:
-    """The first result's loops for a result whose axes are some of its axes, in order."""
-    found: list[AxisIndex] = []
-    at = 0
-    for size in own:
-        if size == 1:
-            found.append(AxisIndex())
-            continue
-        while at < len(shape) and shape[at] != size:
-            at += 1
-        if at == len(shape):
-            raise UntranslatableError("results of different axes")
-        found.append(axes[at])
-        at += 1
-    return found
 
 
 def _limit_free(

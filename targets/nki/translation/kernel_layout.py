@@ -46,6 +46,8 @@ class Choices:
     has_variance: bool = False
     has_shared_rows: bool = False
     """Whether tiles of rows share what lacks the outer of two loops on the partitions."""
+    has_hidden_blocks: bool = False
+    """Whether masks hide blocks of products that are summed over."""
     has_sum_groups: bool = False
     """Whether products sum over short rows, of which a partition may have several."""
     has_split_totals: bool = False
@@ -59,6 +61,10 @@ class KernelLayout:
     rows: Mapping[int, str | None] = field(default_factory=dict)
     has_moments: bool = False
     """Whether means and variances are taken by the instruction for both."""
+    leaves_out: bool = False
+    """Whether blocks that masks hide from all rows of a tile are not computed; sums then run over blocks."""
+    hides_in_banks: bool = False
+    """Whether masks hide products where these are in PSUM, and not in a copy."""
     keeps_sums: bool = False
     """Whether the rows that products sum over are 128 apart in a partition, and no neighbours."""
     loads_again: bool = False
@@ -124,6 +130,9 @@ class KernelLayout:
             yield from self._other_totals()
         if written.has_variance:
             yield replace(self, has_moments=not self.has_moments)
+        if written.has_hidden_blocks:
+            yield replace(self, leaves_out=not self.leaves_out)
+            yield replace(self, leaves_out=True, hides_in_banks=not self.hides_in_banks)
         if written.has_sum_groups:
             yield replace(self, keeps_sums=not self.keeps_sums)
         if written.has_shared_rows:

@@ -14,6 +14,7 @@ from functools import cached_property
 from math import prod
 
 from targets.nki.translation.access import Access, Atom
+from targets.nki.translation.text import write_sequence
 from targets.nki.translation.values import (
     Assembled,
     Contract,
@@ -45,11 +46,18 @@ class Nest:
     order: tuple[Atom, ...]
     loads_again: bool = False
     """Whether what is the same in all tiles of rows is loaded for each of them."""
+    is_even: bool = False
+    """Whether all tiles of rows have as many, if that takes no more tiles."""
 
     @cached_property
     def row_tile(self) -> int:
         """Rows in a full tile."""
-        return min(PARTITIONS, self.row.size) if self.row else 1
+        if self.row is None:
+            return 1
+        tiles = -(-self.row.size // PARTITIONS)
+        if self.is_even and self.row.size % tiles == 0:
+            return self.row.size // tiles
+        return min(PARTITIONS, self.row.size)
 
     @cached_property
     def row_tiles(self) -> int:
@@ -58,7 +66,8 @@ class Nest:
 
     def is_ragged(self, atom: Atom) -> bool:
         """Whether a loop's last tile or chunk is shorter than the others."""
-        return atom.size > PARTITIONS and atom.size % PARTITIONS != 0
+        tile = self.row_tile if atom == self.row else PARTITIONS
+        return atom.size > tile and atom.size % tile != 0
 
     def free_atoms(self, value: Value, partition: Atom | None) -> tuple[Atom, ...]:
         """The loops inside a partition of a value, outermost first."""
@@ -102,6 +111,25 @@ class Nest:
     def width(self, atom: Atom) -> int:
         """How many elements of a free loop a tile has."""
         return self.row_tile if atom == self.row else atom.size
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRange:
+    """The blocks of a loop that each tile of rows works on: the first, and the one after the last."""
+
+    blocks: tuple[tuple[int, int], ...]
+
+    @property
+    def box(self) -> tuple[str, str | int]:
+        """The first block and how many there are, as text in terms of the tile."""
+        count = write_sequence([end - start for start, end in self.blocks])
+        start = write_sequence([start for start, _ in self.blocks])
+        return start, int(count) if count.isdigit() else count
+
+
+def padded_width(size: int) -> int:
+    """The elements that a loop in PSUM gets so that its steps fill banks evenly: a power of two."""
+    return 1 << (size - 1).bit_length()
 
 
 def rank_rows(values: Sequence[Value], written: Sequence[Access], atoms: Sequence[Atom]) -> list[Atom | None]:

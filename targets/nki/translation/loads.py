@@ -178,7 +178,7 @@ def write_transfer(
 
     `across` has the loops that are one on the partitions, if there are several.
     """
-    boxes: Box = {atom: (str(first), own.size) for atom, first, own in part}
+    boxes: Box = {**rows.limits, **{atom: (str(first), own.size) for atom, first, own in part}}
     owns = {atom: own for atom, _, own in part}
     with ExitStack() as stack:
         whole = [atom for atom in tile.free if atom not in owns and atom != context.nest.row]
@@ -189,7 +189,7 @@ def write_transfer(
         walked = tuple(atom for atom in tile.free if atom not in fixed)
         runs: list[Run | int] = [*(across or _partition_runs(load, tile, rows)), *chunks]
         runs += [
-            Run(owns[atom], "0", owns[atom].size) if atom in owns else context.run(atom, {})
+            Run(owns[atom], "0", owns[atom].size) if atom in owns else context.run(atom, boxes)
             for atom in walked
         ]
         runs += [1] if not tile.free else []

@@ -9,12 +9,12 @@ from math import prod
 
 from targets.nki.translation.access import Atom
 from targets.nki.translation.hbm import Run, array_text
-from targets.nki.translation.layout import BANK, PARTITIONS, is_scattered
+from targets.nki.translation.layout import BANK, PARTITIONS, is_scattered, padded_width
 from targets.nki.translation.simplify import make_binary
 from targets.nki.translation.stacking import HALF, Stack, find_stack
 from targets.nki.translation.stage import MOST_BANKS, Rows, StageContext, Tile
-from targets.nki.translation.text import Lines, product_text
-from targets.nki.translation.transposes import add_copy, enter_loop, filled, inner_start
+from targets.nki.translation.text import Lines
+from targets.nki.translation.transposes import add_copy, enter_loop, enter_parts, filled, inner_start
 from targets.nki.translation.values import Contract, Load, Reduce, Value
 
 
@@ -74,7 +74,9 @@ def _enter_steps(
     fixed = {atom: enter_loop(context, stack, lines, atom) for atom in around}
     if stacked is None:
         return [(fixed, None)]
-    return [(fixed | places, stacked.rows(half)) for places, half in stacked.enter(context, stack, lines)]
+    limits = context.limits_at(lines)
+    steps = stacked.enter(context, stack, lines)
+    return [(fixed | places, stacked.rows(half, limits)) for places, half in steps]
 
 
 def make_bank(context: StageContext, value: Value, partition: Atom | None) -> Tile | None:
@@ -85,7 +87,15 @@ def make_bank(context: StageContext, value: Value, partition: Atom | None) -> Ti
     nest, free = context.nest, context.nest.free_atoms(value, partition)
     pairs = _operands(context, value, partition)
     looped, inner = _split_free(pairs, free)
-    banks = _count_banks([nest.width(atom) for atom in looped], [nest.width(atom) for atom in inner])
+    widths = [nest.width(atom) for atom in looped], [nest.width(atom) for atom in inner]
+    banks, padded = _count_banks(*widths), None
+    if banks is None and context.hides_in_banks:
+        padded = inner[-1]
+        banks = _count_banks(widths[0], [*widths[1][:-1], padded_width(widths[1][-1])])
+    limits = context.limits_at(context.lines(value))
+    is_long = prod(widths[1]) > BANK
+    if is_long and any(limits[atom][0] != "0" for atom in inner if atom in limits):
+        return None  # parts that begin anywhere would cross banks
     is_apart = any(nest.level(reader) != nest.level(value) for reader in context.readers.get(value, ()))
     has_room = banks is not None and context.used_banks + banks <= MOST_BANKS
     if is_apart or not has_room or nest.chunks(partition) > 1 or free != (*looped, *inner):
@@ -95,7 +105,7 @@ def make_bank(context: StageContext, value: Value, partition: Atom | None) -> Ti
     lines = context.lines(value)
     context.used_banks += banks or 0
     stacked, tiles = _stack_operands(context, pairs, looped)
-    tile = context.new_tile("bank", partition, free, lines, in_psum=True)
+    tile = context.new_tile("bank", partition, free, lines, in_psum=True, padded=padded)
     with context.rows(lines, partition) as rows, ExitStack() as stack:
         for fixed, half in _enter_steps(context, stack, lines, looped=looped, stacked=stacked):
             with _bank_parts(context, lines, inner) as parts:
@@ -232,18 +242,13 @@ def _bank_parts(
             width = context.nest.width(atom)
             if width <= room:
                 room //= width
+                if (limit := context.limits_at(lines).get(atom)) is not None:
+                    boxes[atom] = *limit, width
                 continue
             count = -(-width // max(1, room))
             # Products that stay in PSUM are parts of whole banks; rows of other loops fill one evenly.
             part = room if room == BANK else -(-width // count)
-            name = context.names.new("i_part")
-            stack.enter_context(lines.loop(name, count))
-            start = product_text(name, part)
-            taken: str | int = part
-            if width % part:
-                taken = context.names.new("width")
-                lines.add(f"{taken} = min({part}, {width} - {start})")
-            boxes[atom] = start, taken, part
+            boxes[atom] = enter_parts(context, stack, lines, atom, part)
             room = 1
         yield boxes
 

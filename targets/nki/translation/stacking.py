@@ -13,7 +13,7 @@ from functools import cached_property
 
 from targets.nki.translation.access import Atom
 from targets.nki.translation.layout import PARTITIONS, blocker, is_scattered
-from targets.nki.translation.stage import Rows, StageContext, Tile
+from targets.nki.translation.stage import Box, Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, product_text, sum_text
 from targets.nki.translation.transposes import enter_loop, make_stacked_transpose, other_partition
 from targets.nki.translation.values import Load, Value
@@ -50,9 +50,9 @@ class Stack:
             )
         return context.tiles[key]
 
-    def rows(self, half: int) -> Rows:
+    def rows(self, half: int, limits: Box) -> Rows:
         """The partitions of one of both steps."""
-        return Rows(self.inner.size, None, "0", first=half * self.inner.size)
+        return Rows(self.inner.size, None, "0", first=half * self.inner.size, limits=limits)
 
     def enter(
         self, context: StageContext, stack: ExitStack, lines: Lines

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import gcd, prod
 from typing import Any
 
@@ -16,7 +17,16 @@ from targets.base import UntranslatableError
 from targets.nki.translation.access import Access, Atom, make_access
 from targets.nki.translation.demand import StoredNeededError
 from targets.nki.translation.hbm import Run
-from targets.nki.translation.layout import BANK, MOST_STEP, PARTITIONS, Nest, blocker, is_scattered
+from targets.nki.translation.layout import (
+    BANK,
+    MOST_STEP,
+    PARTITIONS,
+    BlockRange,
+    Nest,
+    blocker,
+    is_scattered,
+    padded_width,
+)
 from targets.nki.translation.text import Lines, NameTable, product_text, slice_text, sum_text
 from targets.nki.translation.values import Array, Buffer, Contract, Load, Number, Reduce, Scan, Value
 from targets.nki.translation.windows import Window
@@ -84,6 +94,8 @@ class Tile:
     windows: tuple[tuple[Atom, int, int], ...] = ()
     """Free loops that walk a part of the tile's dimension: the first place and the step."""
     in_psum: bool = False
+    padded: Atom | None = None
+    """A free loop with elements behind it that nothing uses, so that its steps do not cross banks of PSUM."""
 
     @property
     def walked(self) -> list[Atom]:
@@ -105,6 +117,8 @@ class Rows:
     start: str
     first: int = 0
     """The first partition of the tile."""
+    limits: Box = field(default_factory=dict)
+    """The parts of free loops that are computed at all."""
 
 
 @dataclass
@@ -125,6 +139,10 @@ class StageContext:
     """Loads that are parts of larger ones."""
     max_held: int
     """float32 per partition of the largest operand of a product that is loaded as a whole."""
+    blocks: Sequence[Atom] = ()
+    """Free loops over blocks of what masks hide in part."""
+    ranges: Mapping[Atom, BlockRange] = field(default_factory=dict)
+    """The blocks of free loops that count in each tile of rows: masks hide the others."""
     turned_length: int = BANK
     """float32 per partition of a bank that transposed blocks fill before it is copied."""
     loads: dict[tuple[Buffer, Access], Load] = field(default_factory=dict)
@@ -132,6 +150,8 @@ class StageContext:
     banks: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
     """Products that are read where the tensor engine left them."""
     used_banks: int = 0
+    hides_in_banks: bool = False
+    """Whether known masks are applied to products in PSUM."""
     choices: dict[tuple[Value, Atom | None, tuple[Atom, ...]], Tile] = field(default_factory=dict)
     """Masks of choices, as bytes."""
     levels: list[Lines] = field(default_factory=list)
@@ -334,35 +354,49 @@ class StageContext:
         *,
         in_psum: bool = False,
         chunks: int | None = None,
+        padded: Atom | None = None,
     ) -> Tile:
         """Declare a tile, in SBUF if nothing else is said; of the row loop it has one chunk, or so many."""
         name, chunks = self.names.new(stem), chunks or self.nest.chunks(partition)
         height = self.height(partition)
-        sizes = [height, *([chunks] if chunks > 1 else []), *(self.nest.width(atom) for atom in free)]
+        widths = [padded_width(atom.size) if atom == padded else self.nest.width(atom) for atom in free]
+        sizes = [height, *([chunks] if chunks > 1 else []), *widths]
         sizes += [1] if not free else []
         self.used_bytes += 0 if in_psum else 4 * prod(sizes[1:])
         shape, memory = ", ".join(map(str, sizes)), "psum" if in_psum else "sbuf"
         lines.add(f"{name} = nl.ndarray(({shape}), dtype=nl.{dtype}, buffer=nl.{memory})")
-        return Tile(name, partition, tuple(free), chunks, in_psum=in_psum)
+        return Tile(name, partition, tuple(free), chunks, in_psum=in_psum, padded=padded)
 
     def height(self, partition: Atom | None) -> int:
         """How many partitions a tile has."""
+        if partition == self.nest.row:
+            return self.nest.row_tile
         return 1 if partition is None else min(PARTITIONS, partition.size)
 
     @contextmanager
     def rows(self, lines: Lines, partition: Atom | None) -> Iterator[Rows]:
         """Go through the chunks of the partitions; instructions added meanwhile work on one chunk."""
+        limits = self.limits_at(lines)
         with ExitStack() as stack:
             if partition is None:
-                yield Rows(1, None, "0")
+                yield Rows(1, None, "0", limits=limits)
             elif partition == self.nest.row and lines is not self.levels[-1]:
                 yield Rows(self.nest.row_tile, None, "0")  # the same in every row
             elif partition == self.nest.row:
-                yield Rows(self.row_count(), "i_row" if self.nest.row_tiles > 1 else None, self.row_start())
+                chunk = "i_row" if self.nest.row_tiles > 1 else None
+                yield Rows(self.row_count(), chunk, self.row_start(), limits=limits)
             elif self.nest.chunks(partition) == 1:
-                yield Rows(partition.size, None, "0")
+                yield Rows(partition.size, None, "0", limits=limits)
             else:
-                yield self._enter_chunks(stack, lines, partition)
+                yield replace(self._enter_chunks(stack, lines, partition), limits=limits)
+
+    def limits_at(self, lines: Lines) -> Box:
+        """The parts of free loops that instructions of these lines work on, where masks hide the others."""
+        return self._limits if lines is self.levels[-1] else {}
+
+    @cached_property
+    def _limits(self) -> Box:
+        return {loop: found.box for loop, found in self.ranges.items()}
 
     def _enter_chunks(self, stack: ExitStack, lines: Lines, partition: Atom) -> Rows:
         chunk = self.names.new("i_chunk")
@@ -376,6 +410,7 @@ class StageContext:
 
     def runs(self, tile: Tile, rows: Rows, boxes: Box) -> list[Run | int]:
         """The loops that an instruction walks over a tile, for an array in HBM."""
+        boxes = {**rows.limits, **boxes}
         found: list[Run | int] = [Run(tile.partition, rows.start, rows.count)] if tile.partition else [1]
         found += [self.run(atom, boxes) for atom in tile.free]
         return found if tile.free else [*found, 1]
@@ -400,7 +435,8 @@ class StageContext:
 
         A box takes a part of a free loop, (start, count); `fixed` takes one element of a loop.
         """
-        boxes, fixed = boxes or {}, {**(fixed or {}), **{atom: str(at) for atom, at in tile.places}}
+        boxes = {**rows.limits, **(boxes or {})}
+        fixed = {**(fixed or {}), **{atom: str(at) for atom, at in tile.places}}
         height = self.height(tile.partition)
         whole = str(rows.count) == str(height)
         texts = [":" if whole else f"{rows.first}:{sum_text(rows.count, rows.first)}"]
@@ -418,6 +454,8 @@ class StageContext:
     def _place_text(self, tile: Tile, atom: Atom, boxes: Box, fixed: Mapping[Atom, str]) -> str:
         window = next((one for one in tile.windows if one[0] == atom), None)
         if window is None:
+            if atom == tile.padded and atom not in {*fixed, *boxes}:
+                return f"0:{atom.size}"
             return fixed[atom] if atom in fixed else self._free_text(atom, boxes)
         _, first, step = window
         if atom in fixed:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import isfinite
 
 INDENT = "    "
@@ -39,7 +40,7 @@ class Lines:
         self.lines.append(INDENT * self.depth + text)
 
     @contextmanager
-    def loop(self, variable: str, count: int) -> Iterator[None]:
+    def loop(self, variable: str, count: int | str) -> Iterator[None]:
         """Put the lines that are added meanwhile into a loop."""
         self.add(f"for {variable} in nl.affine_range({count}):")
         self.depth += 1
@@ -80,3 +81,19 @@ def float_text(number: float) -> str:
     if isfinite(number):
         return repr(float(number))
     return f'float("{number}")'
+
+
+def write_sequence(numbers: Sequence[int]) -> str:
+    """A number for each tile of rows, as text in terms of the tile."""
+    if len({*numbers}) == 1:
+        return str(numbers[0])
+    step = max(abs(two - one) for one, two in pairwise(numbers))
+    for offset in (numbers[0], numbers[-1] - step * (len(numbers) - 1)):
+        line = [offset + step * at for at in range(len(numbers))]
+        text = sum_text(f"i_row * {step}" if step != 1 else "i_row", offset)
+        if line == [*numbers]:
+            return text
+        for name, bound, clip in (("min", max(numbers), min), ("max", min(numbers), max)):
+            if [clip(bound, one) for one in line] == [*numbers]:
+                return f"{name}({bound}, {text})"
+    return f"{tuple(numbers)}[i_row]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import prod
 
@@ -92,14 +93,15 @@ def _explain_part(part: ArrayExpression, signature: Signature) -> str:
 
 
 def _count_instructions(source: str) -> int:
-    """How many instructions a kernel runs, counting all iterations of its loops."""
+    """How many instructions a kernel runs, counting all iterations of its loops whose count is a number."""
     total, loops = 0, list[tuple[int, int]]()
-    for line in source.splitlines():  # loops of a kernel count to numbers
+    for line in source.splitlines():
         depth = len(line) - len(line.lstrip())
         loops = [loop for loop in loops if loop[0] < depth]
         words = line.strip()
         if words.startswith("for "):
-            loops.append((depth, int(words.rpartition("(")[2].rstrip("):"))))
+            found = re.search(r"\((\d+)\):$", words)
+            loops.append((depth, int(found[1]) if found else 1))
         elif words.startswith("nisa."):
             total += prod(count for _, count in loops)
     return total

@@ -66,11 +66,11 @@ def _write_transposes(
     with ExitStack() as stack:
         around = [atom for atom in others if atom not in inside]
         fixed = {atom: enter_loop(context, stack, lines, atom) for atom in around}
-        parts = {}
+        limits = context.limits_at(lines)
+        parts = {atom: (*limits[atom], context.nest.width(atom)) for atom in inside if atom in limits}
         if split is not None:
             loop, count = split
-            start = enter_loop(context, stack, lines, Atom(loop.name, loop.size // count))
-            parts[loop] = product_text(start, count), count
+            parts[loop] = enter_parts(context, stack, lines, loop, count)
         turn = _Transpose(context, lines, data, tile, source, inside, fixed, parts, pair)
         nest = context.nest
         if nest.chunks(source) > 1:
@@ -126,8 +126,8 @@ class _Transpose:
     inside: tuple[Atom, ...]
     """Free loops whose blocks share a bank."""
     fixed: dict[Atom, str]
-    parts: dict[Atom, tuple[str, int]]
-    """Of a loop inside, where a bank begins and how many steps it has, if not all of them."""
+    parts: dict[Atom, tuple[str, str | int, int]]
+    """Of a loop inside, where a bank begins, and its present and most steps, if these are not all of them."""
     pair: tuple[Atom, Atom, Atom] | None = None
     """Of a stacked tile: the loop of which it has two steps, the loop over pairs, and the one inside."""
 
@@ -222,7 +222,7 @@ class _Transpose:
         return [width if atom == self.source else self._width(atom) for atom in self._order]
 
     def _width(self, atom: Atom) -> int:
-        return self.parts[atom][1] if atom in self.parts else self.context.nest.width(atom)
+        return self.parts[atom][2] if atom in self.parts else self.context.nest.width(atom)
 
     def _declare(self, *sizes: int) -> str:
         """Declare a bank whose last size is that of the source's partitions."""
@@ -244,11 +244,8 @@ class _Transpose:
             box = {partition: (inner_start(context, partition, rows), rows.count)}
         free: tuple[Atom, ...] = (partition,) if partition in self.data.free else ()
         with ExitStack() as stack:
-            places = {
-                atom: enter_loop(context, stack, self.lines, Atom(atom.name, self._width(atom)))
-                for atom in self.inside
-            }
-            starts = {atom: sum_text(start, places[atom]) for atom, (start, _) in self.parts.items()}
+            places = {atom: self._enter_inside(stack, atom) for atom in self.inside}
+            starts = {atom: sum_text(start, places[atom]) for atom, (start, _, _) in self.parts.items()}
             fixed = {**self.fixed, **places, **starts}
             if self.pair is not None:
                 loop, outer, inner = self.pair
@@ -260,6 +257,13 @@ class _Transpose:
             target = bank if all(text == ":" for text in texts) else f"{bank}[{', '.join(texts)}]"
             self.lines.add(f"nisa.nc_transpose(dst={target}, data={moved})")
 
+    def _enter_inside(self, stack: ExitStack, atom: Atom) -> str:
+        """Enter a loop over the present steps of a loop inside; return the place in the bank."""
+        name = self.context.names.new("i_free")
+        _, count, _ = self.parts.get(atom, ("0", self._width(atom), 0))
+        stack.enter_context(self.lines.loop(name, count))
+        return name
+
     def _filled(
         self, bank: str, counts: Sequence[str | int], own: Rows, width: int, side: int | None = None
     ) -> str:
@@ -269,10 +273,15 @@ class _Transpose:
         return filled(bank, [*counts, *inner], sizes)
 
     def _inner_count(self, atom: Atom) -> str | int:
+        if atom in self.parts:
+            return self.parts[atom][1]
         return self.context.row_count() if atom == self.context.nest.row else self._width(atom)
 
     def _copy_out(self, rows: Rows, own: Rows, bank: str) -> None:
-        at = {self.source: (inner_start(self.context, self.source, own), own.count), **self.parts}
+        at: dict[Atom, tuple[str, str | int]] = {
+            self.source: (inner_start(self.context, self.source, own), own.count),
+            **{atom: (start, count) for atom, (start, count, _) in self.parts.items()},
+        }
         result = self.context.view(self.tile, rows, self._order, at, self.fixed)
         width = self.context.width(self.tile.partition, self._order)
         add_copy(self.context, self.lines, result, bank, width)
@@ -319,9 +328,30 @@ def inner_start(context: StageContext, atom: Atom, rows: Rows) -> str:
 
 
 def enter_loop(context: StageContext, stack: ExitStack, lines: Lines, atom: Atom) -> str:
+    """Enter a loop over the steps of a free loop that count; return the present one as text."""
     name = context.names.new("i_free")
-    stack.enter_context(lines.loop(name, atom.size))
-    return name
+    start, count = context.limits_at(lines).get(atom, ("0", atom.size))
+    stack.enter_context(lines.loop(name, count))
+    return sum_text(name, start)
+
+
+def enter_parts(
+    context: StageContext, stack: ExitStack, lines: Lines, atom: Atom, part: int
+) -> tuple[str, str | int, int]:
+    """Enter a loop over parts of a free loop: where the present part begins, and its present and most steps.
+
+    The last part may be shorter than the others.
+    """
+    first, total = context.limits_at(lines).get(atom, ("0", context.nest.width(atom)))
+    name = context.names.new("i_part")
+    count = -(-total // part) if isinstance(total, int) else f"-(-({total}) // {part})"
+    stack.enter_context(lines.loop(name, count))
+    start = product_text(name, part)
+    taken: str | int = part
+    if not isinstance(total, int) or total % part:
+        taken = context.names.new("width")
+        lines.add(f"{taken} = min({part}, {total} - {start})")
+    return sum_text(start, first), taken, part
 
 
 def filled(name: str, counts: Sequence[str | int], sizes: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -332,3 +333,18 @@ class TilePart(Value):
     def atoms(self) -> frozenset[Atom]:
         gone = {atom for atom, _ in self.places} | {span for span, _, _, _ in self.windows}
         return self.whole.atoms - gone | {own for _, own, _, _ in self.windows}
+
+
+def count_uses(values: Sequence[Value]) -> Counter[Value]:
+    """How many operations use each value; a result counts as one more use."""
+    items = {item for value in values for item in value.walk()}
+    return Counter(values) + Counter(operand for item in items for operand in item.operands)
+
+
+def find_readers(values: Sequence[Value]) -> dict[Value, list[Value]]:
+    """The operations that use each value."""
+    found: dict[Value, list[Value]] = {}
+    for item in {item for value in values for item in value.walk()}:
+        for operand in item.operands:
+            found.setdefault(operand, []).append(item)
+    return found
