@@ -1,7 +1,8 @@
 """Halo: shifted windows of an array are loaded once, as one window with a border, and named as parts of it.
 
 A convolution or a stencil that loads each of its taps, one by one or in a loop, reads nearly the same
-elements once for each.
+elements once for each. A window of every second element, as of even columns in pooling, is moved element by
+element; all elements between its ends are moved faster. They are then another such window's halo.
 """
 
 from __future__ import annotations
@@ -55,8 +56,27 @@ class MovingWindow:
     step: int
 
 
-class LoadHalo(Transform[ShiftedWindows | MovingWindow]):
-    """Loads overlapping windows as one."""
+@dataclass(frozen=True, eq=False)
+class StridedWindow:
+    """A load of every `step`-th element along the last dimension of an array."""
+
+    load: Statement
+
+    @property
+    def step(self) -> int:
+        return _source(self.load).view.box[-1].step
+
+    @property
+    def extent(self) -> int:
+        """Elements from the first to the last one that is loaded."""
+        return _source(self.load).view.box[-1].extent
+
+
+Windows = ShiftedWindows | MovingWindow | StridedWindow
+
+
+class LoadHalo(Transform[Windows]):
+    """Loads overlapping windows as one, and strided windows with what lies between."""
 
     id: ClassVar[str] = "halo"
     counter: ClassVar[str] = "hbm_read_bytes"
@@ -64,9 +84,9 @@ class LoadHalo(Transform[ShiftedWindows | MovingWindow]):
         "the windows are parts of what is loaded, and nothing writes to the array or to them"
     )
 
-    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, ShiftedWindows | MovingWindow]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Windows]:
         del target
-        found: dict[str, ShiftedWindows | MovingWindow] = {}
+        found: dict[str, Windows] = {}
         groups: dict[object, list[Statement]] = {}
         for item in kernel.operations():
             if _loads_tile(kernel, item):
@@ -83,22 +103,25 @@ class LoadHalo(Transform[ShiftedWindows | MovingWindow]):
             if moving is not None:
                 told, loop = (kernel.unique_label(one) for one in (_tile(item).tensor, moving.loop))
                 found[f"windows of {_source(item).tensor.name} in {told} over {loop}"] = moving
+            if _is_strided(kernel, item):
+                told = kernel.unique_label(_tile(item).tensor)
+                found[f"every {_source(item).view.box[-1].step} of {told}"] = StridedWindow(item)
         return found
 
-    def list_choices(
-        self, kernel: Kernel, target: Target, place: ShiftedWindows | MovingWindow
-    ) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: Windows) -> tuple[Choice, ...]:
         del target
-        if isinstance(place, MovingWindow):
+        if isinstance(place, StridedWindow):
+            _load_between(kernel, place)
+        elif isinstance(place, MovingWindow):
             _moving_hull_texts(kernel, place)
         else:
             _hull_texts(kernel, place)
         return ({},)
 
-    def apply(
-        self, kernel: Kernel, target: Target, place: ShiftedWindows | MovingWindow, choice: Choice
-    ) -> str:
+    def apply(self, kernel: Kernel, target: Target, place: Windows, choice: Choice) -> str:
         del target, choice
+        if isinstance(place, StridedWindow):
+            return _load_between(kernel, place)
         if isinstance(place, MovingWindow):
             return _load_before_loop(kernel, place)
         source, shape = _hull_texts(kernel, place)
@@ -309,3 +332,63 @@ def _moving_hull_texts(kernel: Kernel, moving: MovingWindow) -> tuple[str, list[
     last = substitute_names("n - 1", {"n": loop.count_text})
     ends = [substitute_names(load.texts["src"], {loop.var: text}) for text in ("0", last)]
     return _join_slices(kernel, ends[0], ends[1], dimension=moving.dimension), shape, axis
+
+
+# --- a window with gaps -----------------------------------------------------------------------------------
+
+
+def _is_strided(kernel: Kernel, item: Statement) -> bool:
+    """Whether a load leaves out elements along the last dimension of an array, and walks that last."""
+    if not _loads_tile(kernel, item):
+        return False
+    view = _source(item).view
+    return view.box[-1].step > 1 and len(view.axes) > 1 and view.axes[-1].source == len(view.box) - 1
+
+
+def _load_between(kernel: Kernel, window: StridedWindow) -> str:
+    """The source in which the elements between those of a window are loaded, too.
+
+    Raises:
+        RewriteRefused: the source does not say where the window lies.
+    """
+    load, tile = window.load, _tile(window.load).tensor
+    declared = kernel.declarations[tile.id]
+    shape = shape_texts(kernel, declared)
+    if len(shape) != len(_source(load).view.axes) or kernel.may_rebind(tile.name, declared, load):
+        raise RewriteRefused(f"{tile.name} has other dimensions than what is loaded, or another meaning")
+    source = _dense_text(kernel, window)
+    between, nl = kernel.fresh_name("windows"), kernel.nl
+    sizes = ", ".join((*shape[:-1], str(window.extent)))
+    view = f"{between}[{':, ' * (len(shape) - 1)}0 : {window.extent} : {window.step}]"
+    made = (
+        f"{between} = {nl}.ndarray(({sizes}), dtype={declared.texts['dtype']}, buffer={nl}.sbuf)",
+        f"{kernel.nisa}.dma_copy(dst={between}, src={source})",
+        f"{tile.name} = {view}",
+    )
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is declared:
+            return []
+        if node is not load:
+            return None
+        told = syntax.merge_leading_lines(declared.node, load.node)
+        first, *others = map(syntax.parse_statement, made)
+        return [syntax.with_leading_lines(first, told), *others]
+
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+
+
+def _dense_text(kernel: Kernel, window: StridedWindow) -> str:
+    """The source of the part of the array between the ends of a window."""
+    text = window.load.texts["src"]
+    found = syntax.parse_expression(text)
+    if not isinstance(found, cst.Subscript) or len(found.slice) != len(_source(window.load).view.box):
+        raise RewriteRefused(f"{text} does not say where the window lies")
+    last = found.slice[-1]
+    if not isinstance(last.slice, cst.Slice):
+        raise RewriteRefused(f"{text} does not say where the window lies")
+    lower = kernel.module.code_for_node(last.slice.lower) if last.slice.lower else "0"
+    upper = substitute_names("_start + _extent", {"_start": lower, "_extent": str(window.extent)})
+    dense = cst.Slice(syntax.parse_expression(lower), syntax.parse_expression(upper))
+    slices = [*found.slice[:-1], last.with_changes(slice=dense)]
+    return kernel.module.code_for_node(found.with_changes(slice=slices))

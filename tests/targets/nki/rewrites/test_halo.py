@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.inlining import canonicalize_kernel
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, Sample, relative_error
@@ -121,3 +122,61 @@ def test_taps_of_a_loop_are_parts_of_one_load_before_it():
 )
 def test_windows_that_do_not_move_or_are_used_otherwise_are_loaded_in_the_loop(old, new):
     assert rewritten(loop_sample(old, new))[0] == []
+
+
+POOL = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        even = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf)
+        # Even columns.
+        nisa.dma_copy(dst=even, src=x[:, {even}])
+        odd = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=odd, src=x[:, {odd}])
+        best = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=best, data1=even, data2=odd, op=nl.maximum)
+        nisa.dma_copy(dst=out[:, i * 32 : (i + 1) * 32], src=best)
+    return out
+"""
+
+
+def pool(even: str = "64 * i : 64 * i + 64 : 2", odd: str = "64 * i + 1 : (i + 1) * 64 : 2") -> Sample:
+    def meaning(x):
+        return x.reshape(128, 64, 2).max(axis=2)
+
+    return Sample(HEADER + POOL.format(even=even, odd=odd), ((128, 128),), meaning)
+
+
+def test_what_lies_between_the_elements_of_a_window_is_loaded_with_them():
+    made = pool()
+    (source,) = [one for one in rewritten(made)[0] if "even = windows" in one]
+    assert relative_error(made, made.source) == 0
+    assert relative_error(made, source) == 0
+    assert "windows = nl.ndarray((128, 63), dtype=nl.float32, buffer=nl.sbuf)" in source
+    assert "# Even columns." in source
+    assert "src=x[:, 64 * i:64 * i + 63])" in source
+    assert "even = windows[:, 0 : 63 : 2]" in source
+
+
+def test_both_windows_of_an_interleaved_pair_become_one_load():
+    made = pool()
+    for _ in ("even columns", "odd columns", "both"):
+        kernel = canonicalize_kernel(read_kernel(made.source, made.arguments, TARGET), TARGET)
+        children, _ = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["halo"]])
+        made = replace(made, source=children[0].source)
+    assert relative_error(made, made.source) == 0
+    assert made.source.count("src=x[") == 1
+    assert "windows_3 = nl.ndarray((128, 63 + 1), dtype=nl.float32, buffer=nl.sbuf)" in made.source
+
+
+def test_a_strided_tile_that_is_written_to_is_loaded_by_itself():
+    made = pool()
+    written = made.source.replace("best = nl", "even[:, 0:1]\n        best = nl").replace(
+        "even[:, 0:1]", "nisa.memset(dst=even[:, 0:1], value=0.0)"
+    )
+    assert not any("even = windows" in one for one in rewritten(replace(made, source=written))[0])
+
+
+def test_whole_rows_are_no_window_with_gaps():
+    assert rewritten(pool(even="32 * i : 32 * i + 32", odd="32 * i : 32 * i + 32"))[0] == []
