@@ -76,10 +76,13 @@ def _check_readable(loop: Loop, nodes: Sequence[Node]) -> None:
             raise RewriteRefused(f"the bounds of the loop over {node.var} depend on {loop.var}")
 
 
-def check_independent(kernel: Kernel, loop: Loop, *, but: Collection[int] = ()) -> None:
+def check_independent(
+    kernel: Kernel, loop: Loop, *, but: Collection[int] = (), whatever: Collection[Loop] = ()
+) -> None:
     """Check that no iteration touches what another one writes, except disjoint parts of shared tiles.
 
-    The tensors in `but` are left out, by their ids.
+    The tensors in `but` are left out, by their ids. The loops in `whatever`, which are around this one, may
+    be at different iterations; all other loops around it are at the same iteration.
     """
     touched = [
         (item, access)
@@ -92,13 +95,19 @@ def check_independent(kernel: Kernel, loop: Loop, *, but: Collection[int] = ()) 
         if not written.writes:
             continue
         for _, other in touched:
-            if other.tensor.id == written.tensor.id and not never_overlap(kernel, loop, written, other):
+            if other.tensor.id == written.tensor.id and not never_overlap(
+                kernel, loop, written, other, whatever
+            ):
                 raise RewriteRefused(f"iterations over {loop.var} share {item.op}'s {written.tensor.name}")
 
 
-def never_overlap(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
-    """Whether two accesses to one tensor never meet in different iterations of a loop."""
-    return _is_private(kernel, loop, a.tensor) or _are_disjoint(kernel, loop, a, b=b)
+def never_overlap(kernel: Kernel, loop: Loop, a: Access, b: Access, whatever: Collection[Loop] = ()) -> bool:
+    """Whether two accesses to one tensor never meet in different iterations of a loop.
+
+    The loops in `whatever`, which are around it, may be at different iterations.
+    """
+    around = frozenset(item.id for item in loop.path if item not in whatever)
+    return _is_private(kernel, loop, a.tensor) or _are_disjoint(kernel, loop, a, b=b, around=around)
 
 
 def _is_private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:
@@ -106,12 +115,11 @@ def _is_private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:
     return declared is not None and loop in declared.path
 
 
-def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, *, b: Access) -> bool:
+def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, *, b: Access, around: frozenset[str]) -> bool:
     """Whether different iterations of the loop touch different parts: both walk it along some dimension.
 
-    Loops around it are at the same iteration for both accesses; loops inside may differ.
+    The loops in `around` are at the same iteration for both accesses; all others may differ.
     """
-    around = frozenset(item.id for item in loop.path)
     places = zip((*_picked_tiles(a), *a.view.box), (*_picked_tiles(b), *b.view.box), strict=True)
     for first, second in places:
         step = first.start.coefficient(loop.id)

@@ -180,9 +180,12 @@ def _check_readable(pair: LoopPair) -> None:
 
 
 def _check_index(pair: LoopPair) -> None:
-    """Refuse if the second loop's body binds its own index, which disappears, or the one that replaces it."""
+    """Refuse if the second loop's body binds its own index, which disappears, or the one that replaces it.
+
+    A loop inside that has the name of the first loop's index is renamed.
+    """
     first, second = pair.first.var, pair.second.var
-    again = {first, second} & _bound_names(pair.second.body)
+    again = {first, second} & (_bound_names(pair.second.body) - ({first} & _loop_names(pair.second.body)))
     if again:
         raise RewriteRefused(f"{min(again)} is bound again in the loop over {second}")
 
@@ -198,8 +201,11 @@ def _check_assertions(pair: LoopPair) -> None:
 
 def _bound_names(nodes: Sequence[Node]) -> frozenset[str]:
     """The names that nodes bind."""
-    inner = (node for node in walk_nodes(list(nodes)) if isinstance(node, Loop))
-    return frozenset(loop.var for loop in inner).union(*(item.binds for item in _all_statements(nodes)))
+    return _loop_names(nodes).union(*(item.binds for item in _all_statements(nodes)))
+
+
+def _loop_names(nodes: Sequence[Node]) -> frozenset[str]:
+    return frozenset(node.var for node in walk_nodes(list(nodes)) if isinstance(node, Loop))
 
 
 def _used_names(node: Node) -> frozenset[str]:
@@ -296,9 +302,9 @@ def _fused_source(kernel: Kernel, pair: LoopPair) -> str:
     head = first.node if "affine_range" not in _range_text(kernel, first) else second.node
     body = [item.node for item in first.body]
     # Rename tiles of the second loop that clash: it may still need what the first loop's tiles hold.
-    names = {
-        name: kernel.fresh_name(name) for name in sorted(_declared_names(first) & _declared_names(second))
-    }
+    clashes = _declared_names(first) & _declared_names(second)
+    clashes |= ({first.var} & _loop_names(second.body)) - {second.var}
+    names = {name: kernel.fresh_name(name) for name in sorted(clashes)}
     body += [replace_names(item.node, {second.var: first.var, **names}) for item in second.body]
     target = head.with_changes(target=first.node.target)
     made = syntax.with_leading_lines(syntax.replace_body(target, body), syntax.leading_lines(first.node))

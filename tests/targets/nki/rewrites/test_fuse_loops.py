@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -178,6 +180,16 @@ def test_tiles_of_a_list_that_one_iteration_makes_and_uses_join_the_loops():
     made = Sample(HEADER + LISTED.format(tile="i + j"), ((512, 256),), lambda x: x)
     refusal = find_refusal(made, "fuse_loops", "i and i#2")
     assert refusal.startswith("an iteration over i needs kept from others over i")
+
+
+def test_a_loop_inside_that_has_the_name_of_the_first_index_is_renamed():
+    first, loop, second = LISTED.format(tile="i * 2 + j").rpartition("    for i in nl.affine_range(4):")
+    names = str.maketrans({"i": "j", "j": "i"})
+    swapped = re.sub(r"\b[ij]\b", lambda found: found.group().translate(names), loop + second)
+    made = Sample(HEADER + first + swapped, ((512, 256),), lambda x: 2 * x)
+    found = list_rewrites_by_site(made, "fuse_loops")["i and j#2"]
+    assert [choice for choice, _ in found] == [{"loops": 2}, ALONE]
+    assert all(relative_error(made, source) < 1e-6 for _, source in found)
 
 
 @pytest.mark.parametrize(
