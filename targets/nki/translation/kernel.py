@@ -27,7 +27,7 @@ from targets.nki.translation.hidden_blocks import find_ranges, split_into_blocks
 from targets.nki.translation.interleave import interleave_kernel, share_copies
 from targets.nki.translation.kernel_layout import Choices, KernelLayout
 from targets.nki.translation.known import KnownArrays
-from targets.nki.translation.layout import Nest, count_elements, is_batch, rank_rows
+from targets.nki.translation.layout import SHORT_RUN, Nest, count_elements, is_batch, rank_rows
 from targets.nki.translation.masks import make_select
 from targets.nki.translation.merge import (
     group_sums,
@@ -37,7 +37,7 @@ from targets.nki.translation.merge import (
     row_pairs,
     split_rows,
 )
-from targets.nki.translation.patterns import scale_behind_maxima, use_moments
+from targets.nki.translation.patterns import find_inner_sum, scale_behind_maxima, use_moments
 from targets.nki.translation.stage import (
     SBUF_BYTES,
     TABLE_READER,
@@ -106,6 +106,10 @@ _MAKERS: Mapping[type[Value], Maker] = {
     TilePart: packed_tiles.make_part,
     Unary: elementwise.make_unary,
 }
+
+
+class TilesTooLargeError(UntranslatableError):
+    """A stage's tiles do not fit on the chip together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +427,9 @@ class KernelWriter:
                 failures.append(failure)
                 if isinstance(failure, StoredNeededError) and failure.node not in {*self.stored, node}:
                     unstored.append(failure)
+        large = find_inner_sum(stores) if isinstance(failures[0], TilesTooLargeError) else None
+        if large is not None and large not in self.stored:
+            raise StoredNeededError(large) from failures[0]
         raise (unstored or failures)[0]
 
     def _layout_choices(
@@ -504,7 +511,7 @@ class KernelWriter:
                 if used <= SBUF_BYTES:
                     self.names, self.tables = names, tables
                     return _join_levels(context)
-        raise UntranslatableError(f"tiles of {used} bytes per partition, {SBUF_BYTES} are there")
+        raise TilesTooLargeError(f"tiles of {used} bytes per partition, {SBUF_BYTES} are there")
 
     def _make_context(
         self,
@@ -566,6 +573,10 @@ def _limit_free(
     movable = [atom for atom in inside if atom not in bound]
     while prod(atom.size for atom in inside) > longest and movable:
         first = movable.pop(0)
+        rest = prod(atom.size for atom in inside if atom != first)
+        run = max((part for part in range(1, longest // rest + 1) if first.size % part == 0), default=0)
+        if not movable and SHORT_RUN <= run < first.size and len(inside) > 1:
+            raise SplitNeededError(first, run)
         if len(inside) > 1:
             found.append(first)
             inside.remove(first)

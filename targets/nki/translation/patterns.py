@@ -130,3 +130,16 @@ class Substitution(ValueChange):
     def is_changed(self, value: Value) -> bool:
         """Whether a value is to be replaced, or uses one that is."""
         return any(item in self._replaced for item in value.walk())
+
+
+def find_inner_sum(stores: Sequence[Store]) -> int | None:
+    """Return the reduction of the most elements that other operations follow, as a place to cut a stage.
+
+    Loops that are summed over lie inside tiles. Two reductions in a row have the loops of both there.
+    """
+    values = [store.value for store in stores]
+    inner = {item for value in values for item in value.walk() if isinstance(item, Reduce)} - {*values}
+    largest = max(
+        inner, key=lambda item: (prod(atom.size for atom in item.value.atoms), item.node), default=None
+    )
+    return None if largest is None else largest.node
