@@ -14,7 +14,7 @@ from targets.nki.translation.loads import write_load
 from targets.nki.translation.stage import Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, float_text
 from targets.nki.translation.transposes import add_border, add_copy, enter_loop
-from targets.nki.translation.values import Assembled, Load, Number, Part, Reduce, Scan, Value
+from targets.nki.translation.values import Assembled, KeptRows, Load, Number, Part, Reduce, Scan, Value
 
 _LONG_SUM = 2048
 """Elements from which a sum is added up in parts."""
@@ -64,6 +64,17 @@ def make_reduction(
     return tile
 
 
+def make_kept_rows(
+    context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
+) -> Tile:
+    """The tile in which an earlier stage left results."""
+    assert isinstance(value, KeptRows)
+    row, *inside = value.loops
+    if partition != row:
+        return context.transpose(context, value, partition, free)
+    return Tile(value.name, row, tuple(inside), 1)
+
+
 def _add_up_in_parts(context: StageContext, data: Tile, total: Tile, *, lines: Lines) -> None:
     """Add up each partition's elements in parts, and then those: long sums in float32 lose digits."""
     context.busy["vector"] += context.width(data.partition, data.free)
@@ -99,6 +110,8 @@ def _over_partitions(context: StageContext, value: Reduce) -> Tile | None:
     """A reduction to one partition of a value that is long: first in every partition, then over these."""
     rest = [atom for atom in value.over if blocker(value.value, atom) is None]
     longest = max(rest, key=lambda atom: atom.size, default=None)
+    if isinstance(value.value, KeptRows):
+        longest = value.value.loops[0]
     others = tuple(atom for atom in value.over if atom != longest)
     if longest is None or not others or context.nest.free_atoms(value, None):
         return None

@@ -39,6 +39,7 @@ from targets.nki.translation.simplify import (
 from targets.nki.translation.values import (
     Assembled,
     Buffer,
+    KeptRows,
     Load,
     Number,
     Part,
@@ -96,6 +97,7 @@ class Demand:
         *,
         inputs: Sequence[Buffer],
         stored: Mapping[int, Buffer],
+        kept: Mapping[Buffer, KeptRows],
         loops: LoopTable,
         known: KnownArrays,
         activations: ActivationFinder,
@@ -105,7 +107,7 @@ class Demand:
         self.nodes = expression.nodes
         self.indices = expression.arrays
         self.inputs, self.stored, self.loops, self.known = inputs, stored, loops, known
-        self.activations = activations
+        self.kept, self.activations = kept, activations
         self.vectors = vectors
         self.found_vectors, self.found_matrices = dict[int, None](), dict[int, None]()
         self._product_depths = _product_depths(expression.nodes)
@@ -220,6 +222,9 @@ class Demand:
 
     def _reduce(self, number: int, node: ExpressionNode, access: Access) -> Value:
         name, *axes = node.params
+        rows = self.kept.get(self.stored[node.args[0]]) if node.args[0] in self.stored else None
+        if rows is not None:
+            return make_reduction(number, name, rows, rows.loops)
         source = self.nodes[node.args[0]].shape
         indices = access.split_by_axis(node.shape)
         over: list[Atom] = []

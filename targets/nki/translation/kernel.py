@@ -38,17 +38,16 @@ from targets.nki.translation.merge import (
     split_rows,
 )
 from targets.nki.translation.patterns import find_inner_sum, scale_behind_maxima, use_moments
+from targets.nki.translation.source import KnownTables, join_kernel
 from targets.nki.translation.stage import (
     SBUF_BYTES,
-    TABLE_READER,
-    KnownTables,
     Maker,
     StageContext,
     Store,
 )
 from targets.nki.translation.stores import write_stores
 from targets.nki.translation.text import INDENT, NameTable
-from targets.nki.translation.totals import find_row_results
+from targets.nki.translation.totals import find_parts_of_sums, find_row_results
 from targets.nki.translation.transposes import make_transposed
 from targets.nki.translation.values import (
     Assembled,
@@ -56,6 +55,7 @@ from targets.nki.translation.values import (
     Binary,
     Buffer,
     Contract,
+    KeptRows,
     Load,
     Moment,
     Moments,
@@ -93,6 +93,7 @@ _MAKERS: Mapping[type[Value], Maker] = {
     BandedWeights: packed_tiles.make_banded_weights,
     Binary: elementwise.make_binary,
     Contract: products.make_contraction,
+    KeptRows: combine.make_kept_rows,
     Load: loads.make_load,
     Moment: moments.make_moment,
     Moments: moments.make_moments,
@@ -205,6 +206,7 @@ class KernelWriter:
         self.loops = LoopTable()
         self.block_loops: tuple[Atom, ...] = ()
         self.choices = Choices(cuts=self._find_cuts())
+        self.parts_of_sums = find_parts_of_sums(self.expression)
         for _ in range(_MAX_RESTARTS):
             try:
                 source = self._write_once()
@@ -269,6 +271,7 @@ class KernelWriter:
     def _write_once(self) -> str:
         self.names = NameTable(Counter([*RESERVED, *(buffer.name for buffer in self._buffers())]))
         self.tables = KnownTables(self.names)
+        self.kept: dict[Buffer, KeptRows] = {}
         body: list[str] = []
         for node in sorted(self.stored):
             body += self._write_result(node, self.stored[node])
@@ -294,38 +297,10 @@ class KernelWriter:
         return [*self.signature.inputs, *self.signature.outputs, *self.stored.values()]
 
     def _joined(self, body: Sequence[str]) -> str:
-        signature = self.signature
-        lines = [
-            *(
-                f"{item.name} = nl.ndarray({item.shape}, dtype=nl.{item.dtype}, buffer=nl.shared_hbm)"
-                for item in signature.outputs
-            ),
-            *(
-                f"{item.name} = nl.ndarray({item.shape}, dtype=nl.float32, buffer=nl.private_hbm)"
-                for item in self.stored.values()
-            ),
-            *self.tables.lines,
-            "",
-            *body,
-            f"return {', '.join(item.name for item in signature.outputs)}",
-        ]
-        imports = ["import nki", "import nki.isa as nisa", "import nki.language as nl"]
-        if self.tables.lines:
-            imports += ["import numpy as np"]
-        if any("read_table(" in line for line in self.tables.lines):
-            imports += ["", "", *TABLE_READER.rstrip().split("\n")]
-        text = "\n".join(INDENT + line if line else "" for line in lines)
-        return "\n".join(
-            [
-                *imports,
-                "",
-                "",
-                "@nki.jit",
-                f"def {signature.name}({', '.join(signature.arguments)}):",
-                text,
-                "",
-            ]
-        )
+        stored = [buffer for buffer in self.stored.values() if buffer not in self.kept]
+        name, arguments = self.signature.name, self.signature.arguments
+        outputs = self.signature.outputs
+        return join_kernel(name, arguments, outputs, stored=stored, tables=self.tables, body=body)
 
     def _write_result(self, node: int, buffer: Buffer) -> list[str]:
         body: list[str] = []
@@ -376,6 +351,7 @@ class KernelWriter:
                 self.expression,
                 inputs=self.signature.inputs,
                 stored=stored,
+                kept=self.kept,
                 loops=self.loops,
                 known=self.known,
                 activations=self.activations,
@@ -397,7 +373,8 @@ class KernelWriter:
             for atom, step in index.terms
         ]
         value = demand.value(target.node, join_axes(own, indices))
-        return Store(value, target.buffer, make_access(target.offset, terms))
+        may_stay = target.node in self.parts_of_sums and self.stored.get(target.node) == target.buffer
+        return Store(value, target.buffer, make_access(target.offset, terms), may_stay=may_stay)
 
     def _write_nest(self, node: int, stores: Sequence[Store], atoms: Sequence[Atom]) -> list[str]:
         """Write a stage with the chosen loop on the partitions, else with the first that can be written."""
@@ -510,6 +487,7 @@ class KernelWriter:
                 used = context.used_bytes
                 if used <= SBUF_BYTES:
                     self.names, self.tables = names, tables
+                    self.kept |= context.kept
                     return _join_levels(context)
         raise TilesTooLargeError(f"tiles of {used} bytes per partition, {SBUF_BYTES} are there")
 

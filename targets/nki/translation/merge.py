@@ -20,6 +20,7 @@ from targets.nki.translation.values import (
     Assembled,
     Binary,
     Contract,
+    KeptRows,
     Load,
     PairedLoad,
     Part,
@@ -86,7 +87,7 @@ def _is_in_slices(items: Collection[Value], atoms: Sequence[Atom]) -> bool:
 def _keeps_apart(item: Value, pair: set[Atom]) -> bool:
     """Whether an operation treats the two loops differently."""
     match item:
-        case Table():
+        case Table() | KeptRows():
             return bool(pair & set(item.loops))
         case Scan():
             return item.along in pair

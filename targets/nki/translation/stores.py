@@ -12,7 +12,8 @@ from targets.nki.translation.hbm import Run, array_text
 from targets.nki.translation.loads import MAX_LOOPS, turn_tile
 from targets.nki.translation.stage import StageContext, Store, Tile
 from targets.nki.translation.text import Lines
-from targets.nki.translation.transposes import add_copy, enter_loop
+from targets.nki.translation.transposes import add_border, add_copy, enter_loop
+from targets.nki.translation.values import KeptRows
 from targets.nki.translation.windows import JointStore, join_stores
 
 
@@ -41,6 +42,8 @@ def _write_store(context: StageContext, store: Store) -> None:
     if nest.row is not None and nest.row_tiles > 1:
         level = len(nest.outer) + 1
     lines = context.levels[level]
+    if store.may_stay and _keep_rows(context, store, tile, lines):
+        return
     tile = _turned_for_store(context, store, tile)
     inside = [atom for atom in atoms if atom != tile.partition]
     free = tuple(sorted((a for a in inside if a == nest.row or a not in nest.outer), key=nest.rank))
@@ -58,6 +61,34 @@ def _write_store(context: StageContext, store: Store) -> None:
             store.buffer, store.access, runs=context.runs(whole, rows, {}), fixed=context.variables
         )
         lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, free)})")
+
+
+def _keep_rows(context: StageContext, store: Store, tile: Tile, lines: Lines) -> bool:
+    """Copy results to a tile that stays on the chip, next to those of other iterations; False if rows lie
+    otherwise.
+    """
+    nest, name = context.nest, store.buffer.name
+    if tile.partition is None or tile.partition != nest.row or tile.chunks > 1:
+        return False
+    around = [(atom, name) for atom, name in context.variables.items() if atom in store.access.atoms]
+    around += [(Atom(f"{name}_tile", nest.row_tiles), "i_row")] if nest.row_tiles > 1 else []
+    free, row = (*(atom for atom, _ in around), *tile.free), Atom(f"{name}_row", context.height(nest.row))
+    if not (around or tile.places or tile.windows):
+        context.kept[store.buffer] = KeptRows(store.value.node, tile.name, (row, *free))
+        return True
+    kept = context.new_tile("kept", nest.row, free, context.levels[0])
+    if nest.is_ragged(nest.row):
+        add_border(context.levels[0], kept.name, 0.0)
+    fixed, boxes, inside = dict(around), dict[Atom, tuple[str, str | int]](), tile.free
+    if around and not inside:  # one column of many
+        last, place = around[-1]
+        inside, boxes = (last,), {last: (place, 1)}
+        del fixed[last]
+    with context.rows(lines, nest.row) as rows:
+        target = context.view(kept, rows, inside, boxes, fixed)
+        add_copy(context, lines, target, context.view(tile, rows, tile.free), context.width(None, tile.free))
+    context.kept[store.buffer] = KeptRows(store.value.node, kept.name, (row, *free))
+    return True
 
 
 def _write_paired_store(context: StageContext, store: Store) -> None:

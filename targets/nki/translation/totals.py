@@ -56,6 +56,15 @@ def _is_long_total(nodes: Sequence[ExpressionNode], node: ExpressionNode) -> boo
     return is_split and is_inner and between * prod(source[axis] for axis in axes) > _SHORT
 
 
+def find_parts_of_sums(expression: ArrayExpression) -> set[int]:
+    """The row results of which all that follows is their sum: a number."""
+    found = {*find_row_results(expression)} - {*expression.outputs}
+    for node in expression.nodes:
+        is_sum = node.kind == "reduce" and node.params[0] == "add" and prod(node.shape) == 1
+        found -= set() if is_sum else {*node.args}
+    return found
+
+
 def find_row_results(expression: ArrayExpression) -> list[int]:
     """The operations whose results numbers are reduced from, if these are made of something longer."""
     nodes, found = expression.nodes, list[int]()

@@ -104,6 +104,18 @@ class PairedLoad(Value):
 
 
 @dataclass(frozen=True, eq=False)
+class KeptRows(Value):
+    """Results of rows that an earlier stage left on the chip, in any order; the first loop is the rows."""
+
+    name: str
+    loops: tuple[Atom, ...]
+
+    @cached_property
+    def atoms(self) -> frozenset[Atom]:
+        return frozenset(self.loops)
+
+
+@dataclass(frozen=True, eq=False)
 class Unary(Value):
     """A function of one value."""
 

@@ -409,8 +409,8 @@ def test_scaled_products_that_are_added_up_meet_in_psum():
     assert not re.search(r"op1=nl.add", source)
 
 
-def test_a_number_is_reduced_row_by_row_first():
-    source = first_kernel(lambda x, y: np.mean((x - y) ** 2), (384, 512), (384, 512))
+def test_a_largest_number_is_reduced_row_by_row_first():
+    source = first_kernel(lambda x, y: np.max((x - y) ** 2), (384, 512), (384, 512))
     assert "stored_0 = nl.ndarray((384, 1)" in source
     assert count(source, "dma_copy.*src=stored_0") == 1
 
@@ -473,3 +473,22 @@ def test_layouts_that_differ_in_order_alone_compute_the_same():
     assert replace(layout, ways=4, late=3, later=2, shared="scalar").arithmetic == layout.arithmetic
     assert replace(layout, vectors=()).arithmetic != layout.arithmetic
     assert replace(layout, rows={3: "o3_1"}).arithmetic != layout.arithmetic
+
+
+@pytest.mark.parametrize("rows", [100, 300, 2048], ids=["a tile", "a short last tile", "several tiles"])
+def test_what_a_number_is_added_up_from_stays_on_the_chip(rows):
+    source = first_kernel(lambda x: np.sum(np.abs(x - 0.5)).reshape(1), (rows, 700))
+    assert "private_hbm" not in source
+    assert count(source, r"nisa.dma_copy\(dst=(?!out)") == 1
+
+
+def test_two_sums_meet_on_the_chip():
+    source = first_kernel(
+        lambda x, y: (np.mean((x - y) ** 2) + 0.1 * np.sum(np.abs(x))).reshape(1), (640, 300), (640, 300)
+    )
+    assert "private_hbm" not in source
+
+
+def test_a_sum_that_every_row_needs_goes_through_hbm_once():
+    source = first_kernel(lambda x: x / np.sqrt(np.sum(x * x)), (640, 300))
+    assert count(source, "private_hbm") == 1
