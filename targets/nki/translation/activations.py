@@ -169,7 +169,7 @@ def _match(results: Array, scales: set[float]) -> tuple[str, float, float] | Non
     if not np.isfinite(results).all():
         return None
     usual = [scale for scale in scales if 1e-3 < abs(scale) < 1e3]
-    for scale in sorted(usual, key=lambda number: (abs(math.log(abs(number))), number)):
+    for scale in sorted(usual, key=lambda number: (abs(math.log(abs(number))), number < 0, number)):
         for name in _FUNCTIONS:
             expected = _values_of(name, scale)
             factor = float(results[_PIVOT]) / float(expected[_PIVOT]) if expected[_PIVOT] else 0.0

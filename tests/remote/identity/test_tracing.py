@@ -295,6 +295,33 @@ def test_loops_become_arrays():
     assert "recurrence" not in kinds
 
 
+def count_products(reference, shapes, result):
+    """How many products of matrices a reference is recorded with, once it is known to be followed."""
+    generator = np.random.default_rng(1)
+    assert_followed(reference, [generator.standard_normal(shape).astype(np.float32) for shape in shapes])
+    inputs = [(shape, np.dtype(np.float32)) for shape in shapes]
+    return sum(node.kind == "matmul" for node in record_reference(reference, inputs, [result]).nodes)
+
+
+def _two_heads(x, w, scale):
+    return np.stack([np.tanh(x[h] @ w[h].T) * scale[h] for h in range(2)])
+
+
+def _two_taps(x, w, scale):
+    return sum(x[0, t : t + 4] @ w[0, t : t + 1].T * scale[t] for t in range(2))
+
+
+def _two_different(x, w, scale):
+    return np.stack([x[0] @ w[0].T, w[1] @ x[1].T])
+
+
+def test_products_of_few_heads_become_one_if_nothing_needs_one_alone():
+    shapes = [(2, 6, 8), (2, 6, 8), (2,)]
+    assert count_products(_two_heads, shapes, (2, 6, 6)) == 1
+    assert count_products(_two_taps, shapes, (4, 1)) == 2
+    assert count_products(_two_different, shapes, (2, 6, 6)) == 2
+
+
 REFUSED = {
     "unwritten elements": (lambda x, y: np.add(x, y, where=x > 0), "without `out`"),
     "variance of some": (lambda x, y: x * np.var(y, axis=1, where=x > 0)[:, N], "np.var or np.std"),

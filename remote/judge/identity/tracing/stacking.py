@@ -3,7 +3,8 @@
 A loop over steps or heads records one operation per iteration. Operations that are ready at the same time and
 differ only in their arguments are merged into one, with a leading axis for the iteration. Operations that
 wait for the previous iteration stay as they are. Operations on which most others wait go first, so that the
-others can gather.
+others can gather. Few operations, such as those of two heads, are merged only if nothing has to be put
+together for it, if nothing needs the result of one iteration alone, and if there are products among them.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from remote.judge.identity.expression import (
 )
 from remote.judge.identity.tracing.recurrence_chains import RecurrenceChain, find_chains
 
-_MIN_STACKED = 8
-"""Number of operations that makes a stack worthwhile."""
+_MIN_STACKED, _FEW_STACKED = 8, 2
+"""Number of operations that makes a stack worthwhile, and if all stacks stay whole."""
 
 _STACKABLE_KINDS = frozenset({"binary", "matmul", "reduce", "select", "unary", "view"})
 
@@ -42,9 +43,19 @@ class _StackEntry:
 
 def stack_operations(expression: ArrayExpression, inputs: Sequence[Shape]) -> ArrayExpression:
     """Return an expression with the same results and fewer operations."""
+    found = _stack_groups(expression, inputs, _FEW_STACKED)
+    if found.has_parts or not found.has_products:
+        found = _stack_groups(expression, inputs, _MIN_STACKED)
+    outputs = [found.single_result(found.places[number]) for number in expression.outputs]
+    return ArrayExpression(found.table.nodes, found.table.arrays, outputs, expression.lines)
+
+
+def _stack_groups(expression: ArrayExpression, inputs: Sequence[Shape], least: int) -> _Stacker:
+    """Record all needed operations anew, in stacks of at least so many."""
     needed = _needed_operations(expression)
     units = _ScheduleUnits(expression, needed)
-    stacker = _Stacker(expression.nodes, OperationTable(inputs, list(expression.arrays)), units.chains)
+    table = OperationTable(inputs, list(expression.arrays))
+    stacker = _Stacker(expression.nodes, table, units.chains, least)
     groups: dict[Any, list[int]] = {}
     urgent: list[tuple[int, int, Any]] = []
     ready = units.ready_units()
@@ -59,8 +70,8 @@ def stack_operations(expression: ArrayExpression, inputs: Sequence[Shape]) -> Ar
             group = sorted(groups.pop(kind))
             stacker.record_group(group)
             ready = units.release_units(group)
-    outputs = [stacker.single_result(stacker.places[number]) for number in expression.outputs]
-    return ArrayExpression(stacker.table.nodes, stacker.table.arrays, outputs, expression.lines)
+    stacker.has_parts |= any(stacker.places[number].entry is not None for number in expression.outputs)
+    return stacker
 
 
 class _ScheduleUnits:
@@ -122,6 +133,12 @@ class _Stacker:
     nodes: Sequence[ExpressionNode]
     table: OperationTable
     chains: Mapping[int, RecurrenceChain]
+    least: int
+    """How many operations make a stack, if nothing has to be put together for it."""
+    has_parts: bool = False
+    """Whether something needs a single entry of a stack."""
+    has_products: bool = False
+    """Whether products of matrices are stacked, as those of heads are and windows of an image are not."""
     places: dict[int, _StackEntry] = field(default_factory=dict)
     _singles: dict[_StackEntry, int] = field(default_factory=dict)
 
@@ -139,7 +156,9 @@ class _Stacker:
         if group[0] in self.chains:
             self._record_recurrence(self.chains[group[0]])
             return
-        stack = self._stack_group(group) if len(group) >= _MIN_STACKED else None
+        is_stack = len(group) >= _MIN_STACKED or (len(group) >= self.least and self._lies_together(group))
+        stack = self._stack_group(group) if is_stack else None
+        self.has_products |= stack is not None and self.nodes[group[0]].kind == "matmul"
         for entry, number in enumerate(group):
             if stack is not None:
                 self.places[number] = _StackEntry(stack, entry)
@@ -155,6 +174,7 @@ class _Stacker:
         """Return the operation that gives one result alone."""
         if place.entry is None:
             return place.number
+        self.has_parts = True
         if place not in self._singles:
             shape = self.table.nodes[place.number].shape[1:]
             part = (shape, strides_of(shape), place.entry * prod(shape))
@@ -164,6 +184,18 @@ class _Stacker:
     def _source_key(self, place: _StackEntry, *, exact: bool) -> Any:
         """A key of a result's source: entries of one stack are alike, and so are unstacked results."""
         return place.number if exact or place.entry is not None else None
+
+    def _lies_together(self, group: Sequence[int]) -> bool:
+        """Whether each argument of a group is the same for all, or walks one stack evenly."""
+        for at in range(len(self.nodes[group[0]].args)):
+            places = [self.places[self.nodes[number].args[at]] for number in group]
+            is_same = all(place == places[0] for place in places)
+            is_stack = places[0].entry is not None and len({place.number for place in places}) == 1
+            if self.nodes[group[0]].kind == "view" or is_same:
+                continue
+            if not is_stack or _common_step([place.entry for place in places]) is None:
+                return False
+        return True
 
     def _stack_group(self, group: Sequence[int]) -> int | None:
         first = self.nodes[group[0]]
@@ -200,7 +232,7 @@ class _Stacker:
         while at < len(pieces):
             end = self._find_run_end(node, pieces, at)
             run, (strides, offset) = pieces[at:end], node.params[at]
-            if len(run) < _MIN_STACKED:
+            if len(run) < self.least:
                 args.append(self.single_result(pieces[at]))
                 params.append((strides, offset))
                 at += 1

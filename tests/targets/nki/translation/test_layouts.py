@@ -189,6 +189,17 @@ def test_a_softmax_reads_scores_in_psum_and_divides_behind_the_product():
     assert count(source, r"activation\(.*data=bank_2.*scale=inverse|data=bank_2.*operand0=inverse") == 1
 
 
+def test_a_soft_cap_is_a_scale_of_the_exponential():
+    def cap(q, k, v):
+        scores = 30.0 * np.tanh(q @ np.swapaxes(k, 1, 2) / 30.0)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+    source = first_kernel(cap, *[(2, 200, 64)] * 3)
+    assert re.search(r"activation\(.*op=nl.tanh, data=bank.*, scale=0.0333", source)
+    assert re.search(r"activation_reduce\(.*op=nl.exp, data=tanh.*, scale=30.0, bias=", source)
+
+
 def mask_scores(hidden, scale):
     def attend_before(q, k, v):
         scores = q @ k.transpose(0, 2, 1) * scale
