@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 
 from remote.judge.identity.expression import ArrayExpression, Shape, strides_of
 from targets.base import UntranslatableError
-from targets.nki.translation import combine, convolution, elementwise, loads, moments, packed_tiles, products
+from targets.nki.translation import combine, elementwise, loads, moments, packed_tiles, products
 from targets.nki.translation.access import (
     Atom,
     AxisIndex,
@@ -27,24 +26,22 @@ from targets.nki.translation.hidden_blocks import find_ranges, split_into_blocks
 from targets.nki.translation.interleave import interleave_kernel, share_copies
 from targets.nki.translation.kernel_layout import Choices, KernelLayout
 from targets.nki.translation.known import KnownArrays
-from targets.nki.translation.layout import SHORT_RUN, Nest, count_elements, is_batch, rank_rows
+from targets.nki.translation.layout import SHORT_RUN, Nest, count_elements, is_batch
 from targets.nki.translation.masks import make_select
 from targets.nki.translation.merge import (
     group_sums,
     merge_loops,
-    pair_rows,
-    row_groups,
-    row_pairs,
-    split_rows,
 )
 from targets.nki.translation.patterns import find_inner_sum, scale_behind_maxima, use_moments
 from targets.nki.translation.source import KnownTables, join_kernel
+from targets.nki.translation.spread_sums import make_spread_sum
 from targets.nki.translation.stage import (
     SBUF_BYTES,
     Maker,
     StageContext,
     Store,
 )
+from targets.nki.translation.stage_layouts import StageLayout, find_layouts, usual_layouts
 from targets.nki.translation.stores import write_stores
 from targets.nki.translation.text import INDENT, NameTable
 from targets.nki.translation.totals import find_parts_of_sums, find_row_results
@@ -64,6 +61,7 @@ from targets.nki.translation.values import (
     Reduce,
     Scan,
     Select,
+    SpreadSum,
     StackedRows,
     Table,
     TilePart,
@@ -83,8 +81,6 @@ _MOST_CUTS = 4
 """Operations behind which a kernel may be cut."""
 _MOST_IN_ONE = 1 << 11
 """Elements up to which a single partition does what would otherwise need results in HBM."""
-_ITERATIONS_INSIDE = (2, 4)
-"""Iterations of a loop of independent products that a tile may hold."""
 RESERVED = frozenset({"nki", "nisa", "nl", "np", "min", "max", "float", "read_table", "rows", "i_row"})
 """Names that mean something in every kernel that is written here."""
 
@@ -102,6 +98,7 @@ _MAKERS: Mapping[type[Value], Maker] = {
     Reduce: combine.make_reduction,
     Scan: combine.make_scan,
     Select: make_select,
+    SpreadSum: make_spread_sum,
     StackedRows: packed_tiles.make_stacked_rows,
     Table: elementwise.make_table,
     TilePart: packed_tiles.make_part,
@@ -131,55 +128,6 @@ class _Target:
     buffer: Buffer
     strides: Shape
     offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """What a stage writes, the loop on the partitions, and all its loops."""
-
-    stores: Sequence[Store]
-    row: Atom | None
-    atoms: tuple[Atom, ...]
-    inside: Atom | None = None
-    """A loop of independent products that lies inside the partitions."""
-    outside: tuple[Atom, ...] = ()
-    """Loops that could lie inside the partitions, and are outside to save room."""
-    grouped: Atom | None = None
-    """The rows in each partition: outside, they would leave partitions empty for nothing."""
-    is_plain: bool = True
-    """Whether the loops of tiles are as they were. Shorter tiles are tried for such layouts only."""
-
-
-def _split_layout(
-    stores: Sequence[Store], atoms: tuple[Atom, ...], row: Atom, *, inner: int, outside: tuple[Atom, ...]
-) -> _Layout:
-    """Several rows in each partition."""
-    split, loops, outer = split_rows(stores, atoms, row, inner)
-    grouped = loops[loops.index(outer) + 1]
-    return _Layout(split, outer, loops, outside=outside, grouped=grouped, is_plain=False)
-
-
-def _paired_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], pair: tuple[Atom, Atom]) -> _Layout:
-    """Two loops on the partitions."""
-    paired, loops, both = pair_rows(stores, atoms, pair)
-    return _Layout(paired, both, loops, is_plain=False)
-
-
-def _packed_layout(stores: Sequence[Store], atoms: tuple[Atom, ...], packing: convolution.Packing) -> _Layout:
-    """A convolution in fewer products."""
-    packed, loops, row = convolution.pack_rows(stores, atoms, packing)
-    return _Layout(packed, row, loops)
-
-
-def _inside_layout(
-    stores: Sequence[Store], atoms: tuple[Atom, ...], row: Atom, *, batch: Atom, inner: int
-) -> _Layout:
-    """Some iterations of a loop of independent products in each tile."""
-    if batch.size == inner:
-        return _Layout(stores, row, atoms, batch, is_plain=False)
-    split, loops, outer = split_rows(stores, atoms, batch, inner)
-    inside = loops[loops.index(outer) + 1]
-    return _Layout(split, row, loops, inside, is_plain=False)
 
 
 @dataclass
@@ -388,10 +336,12 @@ class KernelWriter:
             stores = blocks
         elif not self.layout.keeps_sums:
             stores = grouped
-        choices = self._layout_choices(stores, atoms)
+        spreads_first = self.layout.whole_totals
+        choices = find_layouts(stores, atoms, spreads_first=spreads_first)
         self.choices.rows[node] = [*choices]
         rows = self.layout.rows
-        wanted = [rows[node]] if rows.get(node, "") in choices else list(choices)
+        usual = usual_layouts(choices, spreads_first=spreads_first)
+        wanted = [rows[node]] if rows.get(node, "") in choices else usual
         failures: list[Exception] = []
         unstored: list[StoredNeededError] = []
         is_long = count_elements([store.value for store in stores]) > _MOST_IN_ONE
@@ -409,50 +359,7 @@ class KernelWriter:
             raise StoredNeededError(large) from failures[0]
         raise (unstored or failures)[0]
 
-    def _layout_choices(
-        self, stores: Sequence[Store], atoms: tuple[Atom, ...]
-    ) -> dict[str | None, Callable[[], _Layout]]:
-        """The layouts of a stage by name, the likely best first, each as a function that makes it."""
-        values = [store.value for store in stores]
-        rows = rank_rows(values, [store.access for store in stores], atoms)
-        alone: dict[str | None, Callable[[], _Layout]] = {
-            _name(atom): partial(_Layout, stores, atom, atoms) for atom in rows
-        }
-        grouped: dict[str | None, Callable[[], _Layout]] = {
-            f"{atom.name} by {inner}": partial(
-                _split_layout, stores, atoms, atom, inner=inner, outside=outside
-            )
-            for atom in rows
-            if atom is not None
-            for inner, outside in row_groups(stores, atom, atoms)
-        }
-        batched: dict[str | None, Callable[[], _Layout]] = {
-            f"{atom.name} with {inner} of {batch.name}": partial(
-                _inside_layout, stores, atoms, atom, batch=batch, inner=inner
-            )
-            for atom in rows[:1]
-            if atom is not None
-            for batch in atoms
-            if batch != atom and is_batch(values, batch)
-            for inner in _ITERATIONS_INSIDE
-            if batch.size % inner == 0
-        }
-        paired: dict[str | None, Callable[[], _Layout]] = {
-            f"{pair[0].name} and {pair[1].name}": partial(_paired_layout, stores, atoms, pair)
-            for pair in row_pairs(stores, atoms)
-        }
-        packed: dict[str | None, Callable[[], _Layout]] = {
-            packing.name: partial(_packed_layout, stores, atoms, packing)
-            for packing in convolution.find_packings(stores)
-        }
-        first, *others = alone
-        same: dict[str | None, Callable[[], _Layout]] = {
-            name: made for name, made in grouped.items() if name and name.startswith(f"{first} by ")
-        }
-        likely = {**packed, **paired, **(same or grouped), first: alone[first], **batched, **grouped}
-        return likely | {name: alone[name] for name in others}
-
-    def _write_layout(self, layout: _Layout) -> list[str]:
+    def _write_layout(self, layout: StageLayout) -> list[str]:
         stores, row, atoms = layout.stores, layout.row, layout.atoms
         measured = use_moments(stores)
         self.choices.has_variance |= measured is not None
@@ -536,10 +443,6 @@ def _longest_tile(nest: Nest, items: Iterable[Value]) -> int:
         prod(nest.width(atom) for atom in nest.free_atoms(item, nest.row) if atom != nest.row)
         for item in items
     )
-
-
-def _name(atom: Atom | None) -> str | None:
-    return atom.name if atom else None
 
 
 def _limit_free(

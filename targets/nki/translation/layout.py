@@ -23,6 +23,7 @@ from targets.nki.translation.values import (
     PairedLoad,
     Reduce,
     Scan,
+    SpreadSum,
     Value,
 )
 
@@ -169,7 +170,7 @@ def blocker(value: Value, partition: Atom | None) -> Value | None:
     A result that is the same for every place of the loop, but that no engine computes in every partition at
     once, would have to be spread over the partitions first.
     """
-    if partition is None:
+    if partition is None or isinstance(value, SpreadSum):
         return None
     if isinstance(value, Contract):
         return None if partition in value.atoms else value

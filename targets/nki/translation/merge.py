@@ -429,7 +429,9 @@ def row_groups(
     )
     if is_walked or any(isinstance(item, Contract) for item in items):
         return []
-    loops = [(item.atoms | _summed(item)) - {atom} for item in items | {s.value for s in stores}]
+    loops = [(item.atoms | _summed(item)) - {atom} for item in items if atom in item.atoms]
+    if not loops:
+        return []
 
     def width(outside: Sequence[Atom]) -> int:
         return max(prod(one.size for one in own - {*outside}) for own in loops)

@@ -44,8 +44,8 @@ def make_contraction(
     tile = context.result_tile(value, "matmul", partition, free)
     with context.rows(lines, partition) as rows, ExitStack() as stack:
         for fixed, half in _enter_steps(context, stack, lines, looped=looped, stacked=stacked):
-            with _bank_parts(context, lines, inner) as parts:
-                bank = _Bank(context, lines, partition, rows, inner, parts, fixed)
+            with bank_parts(context, lines, inner) as parts:
+                bank = Bank(context, lines, partition, rows, inner, parts, fixed)
                 target = bank.declare()
                 for pair, own in zip(pairs, tiles, strict=True):
                     _write_product(bank, pair, own, target=target, half=half)
@@ -108,8 +108,8 @@ def make_bank(context: StageContext, value: Value, partition: Atom | None) -> Ti
     tile = context.new_tile("bank", partition, free, lines, in_psum=True, padded=padded)
     with context.rows(lines, partition) as rows, ExitStack() as stack:
         for fixed, half in _enter_steps(context, stack, lines, looped=looped, stacked=stacked):
-            with _bank_parts(context, lines, inner) as parts:
-                bank = _Bank(context, lines, partition, rows, inner, parts, fixed)
+            with bank_parts(context, lines, inner) as parts:
+                bank = Bank(context, lines, partition, rows, inner, parts, fixed)
                 target = context.view(tile, rows, inner, bank.box, fixed)
                 for pair, own in zip(pairs, tiles, strict=True):
                     _write_product(bank, pair, own, target=target, half=half)
@@ -168,7 +168,7 @@ def _operand_tiles(context: StageContext, pair: _Operands) -> tuple[Tile, Tile |
 
 
 @dataclass(frozen=True)
-class _Bank:
+class Bank:
     """One part of a product, which fits in a bank of PSUM, and the loops around it."""
 
     context: StageContext
@@ -231,7 +231,7 @@ def _sides(context: StageContext, left: Value, right: Value, partition: Atom | N
 
 
 @contextmanager
-def _bank_parts(
+def bank_parts(
     context: StageContext, lines: Lines, inner: Sequence[Atom]
 ) -> Iterator[dict[Atom, tuple[str, str | int, int]]]:
     """Loops over parts of free loops, so that each part fits in one bank of PSUM."""
@@ -254,7 +254,7 @@ def _bank_parts(
 
 
 def _write_product(
-    bank: _Bank,
+    bank: Bank,
     pair: _Operands,
     tiles: tuple[Tile, Tile | None],
     *,
@@ -282,7 +282,7 @@ def _write_product(
         lines.add(f"nisa.nc_matmul(dst={target}, stationary={stationary}, moving={moving}{rows})")
 
 
-def _load_part(bank: _Bank, pair: _Operands, chunk: Rows, places: dict[Atom, str]) -> str:
+def _load_part(bank: Bank, pair: _Operands, chunk: Rows, places: dict[Atom, str]) -> str:
     """Load what one product needs of the moving operand."""
     context, load, inner = bank.context, pair.moving, _inner(pair)
     assert isinstance(load, Load)

@@ -33,13 +33,13 @@ from targets.nki.translation.values import (
     Number,
     Reduce,
     Scan,
+    SpreadSum,
     Value,
 )
 from targets.nki.translation.windows import Window
 
 Box = Mapping[Atom, tuple[str, str | int]]
 """Parts of free loops that an instruction works on: by loop the start (text) and the count."""
-
 
 _COSTS = {"vector": 1, "scalar": 1, "gpsimd": 3.2}
 """What an element costs, relative to each other."""
@@ -198,20 +198,32 @@ class StageContext:
         held = self._part_of_held(value, partition) if isinstance(value, Load) else None
         return held or self._make_whole(value, partition)
 
+    @cached_property
+    def spread_along(self) -> frozenset[Atom]:
+        """The loops on the partitions over which sums are products with ones."""
+        return frozenset(value.along for value in self.uses if isinstance(value, SpreadSum))
+
     def _part_of_held(self, load: Load, partition: Atom | None) -> Tile | None:
         """A load as a part of one that is there before the loops around begin, as sums over them need it."""
         around = [atom for atom in load.atoms if atom in self.nest.outer]
-        if not around or partition != self.nest.row or load.access.backward:
+        if partition is None or partition != self.nest.row or load.access.backward:
             return None
         for other in self.uses:
-            names = _walked_alike(load, other) if isinstance(other, Load) else None
-            if names is None or not self.nest.level(other) < self.nest.level(load):
+            names = _walked_alike(load, other) if isinstance(other, Load) and other is not load else None
+            on = next((atom for atom, own in (names or {}).items() if own == partition), None)
+            if names is None or on is None:
                 continue
-            tile = self.tile(other, partition)
+            is_inside = self.nest.level(other) < self.nest.level(load)
+            if on != partition and not (on in self.spread_along and (is_inside or not around)):
+                continue
+            if on == partition and not (around and is_inside):
+                continue
+            tile = self.tile(other, on)
             walked = {atom: own for atom, own in names.items() if own not in around}
             places = tuple((atom, self.variables[own]) for atom, own in names.items() if own in around)
             return replace(
                 tile,
+                partition=partition,
                 free=tuple(walked.get(atom, atom) for atom in tile.free),
                 places=(*tile.places, *places),
                 windows=tuple((names.get(atom, atom), first, step) for atom, first, step in tile.windows),

@@ -26,7 +26,7 @@ def split_totals(expression: ArrayExpression, *, is_whole: bool = False) -> Arra
     nodes: list[ExpressionNode] = []
     for node in expression.nodes:
         own = replace(node, args=tuple(numbers[at] for at in node.args))
-        if _is_long_total(nodes, own) and not (is_whole and prod(own.shape) > 1):
+        if not is_whole and _is_long_total(nodes, own):
             name, *axes = own.params
             source = nodes[own.args[0]].shape
             last = max(axis for axis in axes if source[axis] > 1)

@@ -171,6 +171,23 @@ class Reduce(Value):
 
 
 @dataclass(frozen=True, eq=False)
+class SpreadSum(Value):
+    """A sum that every partition has: the tensor engine adds up the partitions by a product with ones."""
+
+    value: Value
+    along: Atom
+    """The loop of the sum, which lies on the partitions meanwhile."""
+
+    @property
+    def operands(self) -> Sequence[Value]:
+        return (self.value,)
+
+    @property
+    def bound(self) -> frozenset[Atom]:
+        return frozenset({self.along})
+
+
+@dataclass(frozen=True, eq=False)
 class Moments(Value):
     """Mean and variance of a value over loops."""
 

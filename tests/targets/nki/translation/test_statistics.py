@@ -8,7 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from targets.nki.translation.translator import write_variants
+from remote.judge.identity.expression import load_expression
+from targets.nki.translation.kernel import KernelWriter
+from targets.nki.translation.kernel_layout import KernelLayout
+from targets.nki.translation.translator import make_signature, write_variants
 from tests.targets.nki.translation.test_kernels import assert_computes, translate
 from tests.targets.nki.translation.test_layouts import write_with_row
 
@@ -76,3 +79,51 @@ def test_scalar_engine_scales_shifts_and_rectifies_at_once():
     source = write_with_row(rectify, [(64, 600), (64,), (64,)], 0)
     assert re.search(r"nisa.activation\(.*op=nl.relu, .*scale=.*bias=", source)
     assert "maximum" not in source
+
+
+def write_in_row_layout(reference, shapes, row):
+    """The kernel with one layout of its only stage, without sums row by row; it computes the reference."""
+    spec, formula, inputs, outputs = translate(reference, shapes)
+    expression = load_expression(formula, shapes)
+    (node,) = expression.outputs
+    chosen = KernelLayout(rows={node: f"o{node}_{row}"}, whole_totals=True)
+    source = KernelWriter(expression, make_signature(spec, "full"), chosen).write()
+    assert_computes(source, inputs, outputs)
+    return source
+
+
+def clip_by_norm(x):
+    return x * np.minimum(1.0, 3.0 / np.sqrt(np.sum(x * x)))
+
+
+def standardise_columns(x, gamma):
+    return (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5) * gamma
+
+
+@pytest.mark.parametrize("rows", [256, 300])
+def test_a_sum_of_everything_reaches_all_partitions_by_a_product_with_ones(rows):
+    source = write_in_row_layout(clip_by_norm, [(rows, 640)], "0 spread")
+    assert "private_hbm" not in source
+    assert len(re.findall(r"nc_matmul\(.*stationary=ones", source)) == 1
+    assert loads_of(source, "a") == 1
+
+
+def test_sums_of_columns_leave_what_they_were_taken_of_in_place():
+    source = write_in_row_layout(standardise_columns, [(384, 40), (40,)], "0 spread by 3")
+    assert source.count("stationary=ones") == 2
+    assert loads_of(source, "a") == 1
+    assert "nc_transpose" not in source
+
+
+def test_chunks_that_sums_are_taken_of_are_loaded_one_by_one():
+    source = write_in_row_layout(clip_by_norm, [(256, 640)], "0 spread")
+    load = source.index("nisa.dma_copy(dst=a_tile")
+    assert source[:load].rstrip().endswith("for i_chunk in nl.affine_range(2):")
+
+
+def test_maxima_are_not_added_up_by_ones():
+    spec, formula, _, _ = translate(lambda x: x - x.max(0), [(256, 40)])
+    names = [
+        row for _, name in write_variants(spec, "full", formula) for row in json.loads(name)["rows"].values()
+    ]
+    assert not any("spread" in row for row in names if row)
