@@ -15,6 +15,7 @@ from typing import Literal
 import libcst as cst
 
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.arithmetic import substitute_names
 from targets.nki.rewrites.elementwise import (
     COMMUTATIVE_OPERATORS,
     Apply,
@@ -46,8 +47,8 @@ class Recurrence:
     """In each iteration `state` becomes (`scale` op0 state) op1 `shift`.
 
     `result` is where all steps are kept, if they are. `others` are the columns that are made of each step,
-    with their values, in which `steps` stands for the new state. `in_place` says that the state of the step
-    before is the column before the result.
+    with their values, in which `steps` stands for the new state. `moved` is the new state if it is not where
+    the old one is: in the next column, or in the next tile of a list.
     """
 
     state: Leaf
@@ -57,7 +58,7 @@ class Recurrence:
     result: Leaf | None
     others: tuple[tuple[Leaf, Expression], ...]
     steps: Leaf
-    in_place: bool
+    moved: Leaf | None
 
 
 def find_recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
@@ -70,23 +71,40 @@ def find_recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
         raise RewriteRefused(f"the loop over {loop.var} does not count by one")
     values, goals = _read_steps(kernel, loop)
     walking = [view for view in values if loop.id in view.loops]
-    state, in_place = _find_state(loop, values, walking)
-    new = goals[_next_column(state.view, loop) if in_place else state.view].view
+    state, moves = _find_state(loop, values, walking)
+    new = goals[_next_column(state.view, loop) if moves else state.view].view
     for view in values:
         if view != new and view not in walking:
             _check_local(kernel, loop, view)
     ops, scale, shift = _match_operators(values[new], state)
     steps = Leaf(state.view, _STEPS)
-    kept = [view for view in walking if values[view] == values[new]]
-    result = goals[new] if in_place else goals[kept[0]] if kept else None
+    kept = [view for view in walking if values[view] == values[new] and not view.picks]
+    result = goals[new] if new in kept else goals[kept[0]] if kept else None
     others = tuple(
         (goals[view], _replace_part(values[view], values[new], steps))
         for view in walking
-        if result is None or view != result.view
+        if view not in {new, result.view if result is not None else None}
     )
-    found = Recurrence(state, scale, shift, ops, result, others, steps, in_place)
+    found = Recurrence(state, scale, shift, ops, result, others, steps, goals[new] if moves else None)
     _check_recurrence(loop, found)
+    if new.picks:
+        _check_list(kernel, loop, new)
     return found
+
+
+def _check_list(kernel: Kernel, loop: Loop, new: TensorView) -> None:
+    """Require that of a list of states only the last one is used after the loop."""
+    tensor, index = new.tensor, new.picks[0]
+    last = Affine(index.const + index.coefficient(loop.id) * (loop.trips - 1))
+    inside = [item for item in kernel.users_of(tensor) if loop in item.path]
+    later = [item for item in kernel.users_of(tensor) if item.order > inside[-1].order]
+    picks = {access.view.picks for item in later for access in item.accesses if access.tensor.id == tensor.id}
+    if len(tensor.copies) != 1 or index != Affine(last.const - loop.trips + 1, ((loop.id, 1),)):
+        raise RewriteRefused(
+            f"iterations over {loop.var} do not take one tile of {tensor.name} after the other"
+        )
+    if picks - {(last,)}:
+        raise RewriteRefused(f"{tensor.name} has steps that are used after the loop over {loop.var}")
 
 
 def _read_steps(kernel: Kernel, loop: Loop) -> tuple[dict[TensorView, Expression], dict[TensorView, Leaf]]:
@@ -121,7 +139,7 @@ def _check_access(kernel: Kernel, loop: Loop, access: Access) -> None:
     tensor = access.tensor
     if (
         tensor.dtype != "float32"
-        or tensor.copies
+        or len(access.view.picks) != len(tensor.copies)
         or not access.view.plain
         or tensor.id in kernel.escaping_ids
     ):
@@ -148,6 +166,10 @@ def _next_column(view: TensorView, loop: Loop) -> TensorView:
 
 
 def _moved_column(view: TensorView, loop: Loop, by: int) -> TensorView | None:
+    if view.picks:
+        moves = view.picks[0].coefficient(loop.id) == 1 and view.is_whole
+        picks = (view.picks[0] + Affine(by), *view.picks[1:])
+        return TensorView(view.tensor, picks, view.box, view.axes, view.plain, view.within) if moves else None
     last = view.box[-1]
     if last.start.coefficient(loop.id) != 1 or last.size != 1:
         return None
@@ -158,7 +180,7 @@ def _moved_column(view: TensorView, loop: Loop, by: int) -> TensorView | None:
 def _find_state(
     loop: Loop, values: Mapping[TensorView, Expression], walking: Sequence[TensorView]
 ) -> tuple[Leaf, bool]:
-    """What is carried from step to step, and whether it is the column before the one that is written."""
+    """What is carried from step to step, and whether each step writes the next column, or tile of a list."""
     leaves = {leaf.view: leaf for value in values.values() for leaf in _iterate_leaves(value)}
     carried = [view for view in values if view in leaves and view not in walking]
     before = [view for one in walking if (view := _column_before(one, loop)) in leaves]
@@ -289,7 +311,7 @@ def _check_recurrence(loop: Loop, found: Recurrence) -> None:
     state = found.state.view
     if found.result is None and state.box[0].size != state.tensor.shape[0]:
         raise RewriteRefused(f"{state.tensor.name} is carried in some of its partitions only")
-    if not found.in_place and loop.id in state.loops:
+    if found.moved is None and loop.id in state.loops:
         raise RewriteRefused(f"{state.tensor.name} is not one column")
     written = {goal.view.tensor.id for goal, _ in found.others}
     if found.result is not None:
@@ -457,10 +479,7 @@ def last_step_text(kernel: Kernel, loop: Loop, result: Leaf) -> str:
     return subscript_text(base, parts[:-1], " : ".join(ends))
 
 
-def first_state_text(kernel: Kernel, loop: Loop, state: Leaf) -> str:
-    """The source of the column before the first step, for a state that walks."""
-    base, parts = split_subscript(kernel, state)
-    following = (
-        substitute_name(parts[-1].lower, loop.var, text) for text in (loop.first, f"{loop.first} + 1")
-    )
-    return subscript_text(base, parts[:-1], " : ".join(following))
+def text_at(text: str, loop: Loop, *, last: bool = False) -> str:
+    """The source of a column in a loop's first or last iteration."""
+    place = f"{loop.stop} - 1" if last else loop.first
+    return substitute_names(text, {loop.var: place})

@@ -20,9 +20,9 @@ from targets.nki.rewrites.recurrences import (
     Row,
     RowWriter,
     find_recurrence,
-    first_state_text,
     last_step_text,
     row_partitions,
+    text_at,
 )
 from targets.nki.rewrites.slices import substitute_name
 from targets.nki.rewrites.transform import Choice, Transform
@@ -82,16 +82,17 @@ def _write_scan(kernel: Kernel, loop: Loop, found: Recurrence) -> list[cst.BaseS
         "dst": steps,
         "data0": scale,
         "data1": shift,
-        "initial": first_state_text(kernel, loop, state) if found.in_place else state.text,
+        "initial": text_at(state.text, loop) if found.moved is not None else state.text,
         "op0": f"{nl}.{found.ops[0]}",
         "op1": f"{nl}.{found.ops[1]}",
     }
     writer.lines.append(syntax.make_call(f"{nisa}.tensor_tensor_scan", words))
-    if not found.in_place:
+    if found.moved is None or found.moved != found.result:
         count = loop.count_text
         own = f"{steps}[:, {substitute_name('n - 1', 'n', count)} : {count}]"
         last = own if found.result is None else last_step_text(kernel, loop, found.result)
-        writer.lines.append(syntax.make_call(f"{nisa}.tensor_copy", {"dst": state.text, "src": last}))
+        left = state.text if found.moved is None else text_at(found.moved.text, loop, last=True)
+        writer.lines.append(syntax.make_call(f"{nisa}.tensor_copy", {"dst": left, "src": last}))
     writer.steps = Row("row", steps)
     for goal, value in found.others:
         writer.write_into(value, writer.row_text(goal))

@@ -146,6 +146,49 @@ def test_a_state_may_stand_anywhere_in_its_recurrence(body, step, written: str):
     assert "for t" not in source
 
 
+LISTED = """
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    scale = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=scale, src=a)
+    nisa.activation(dst=scale, op=nl.sigmoid, data=scale)
+    shift = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=shift, src=b)
+    h = [nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf) for _ in range(33)]
+    nisa.memset(dst=h[0], value=0.5)
+    for t in nl.affine_range(32):
+        part = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=part, data1=h[t], data2=scale[:, t : t + 1], op=nl.multiply)
+        nisa.tensor_tensor(dst=h[t + 1], data1=part, data2=shift[:, t : t + 1], op=nl.add)
+        KEPT
+    nisa.tensor_copy(dst=shift[:, 0:1], src=h[LAST])
+    nisa.dma_copy(dst=out, src=shift)
+    return out
+"""
+
+
+@pytest.mark.parametrize("kept", ["nisa.tensor_copy(dst=shift[:, t : t + 1], src=h[t + 1])", "pass"])
+def test_states_may_be_the_tiles_of_a_list(kept: str):
+    def meaning(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = scan_step_by_step(a, b)
+        return np.hstack([found[:, -1:], (found if kept != "pass" else b)[:, 1:]])
+
+    text = HEADER + LISTED.replace("KEPT", kept).replace("LAST", "32")
+    made = Sample(text, ((128, 32), (128, 32)), meaning)
+    source = join_wrapped_calls(find_rewrite(made, "scan", "t", {}))
+    assert relative_error(made, made.source) < 1e-6
+    assert relative_error(made, source) < 1e-6
+    assert "initial=h[0]" in source
+    assert "for t" not in source
+
+
+def test_a_list_of_states_that_is_used_afterwards_keeps_its_loop():
+    text = HEADER + LISTED.replace("KEPT", "pass").replace("LAST", "31")
+    made = Sample(text, ((128, 32), (128, 32)), scan_step_by_step)
+    assert find_refusal(made, "scan", "t") == "h has steps that are used after the loop over t"
+
+
 def test_what_is_made_of_each_step_is_made_of_all_steps():
     made = sample(
         SCALED, SHIFTED, AFTERWARDS, meaning=step_by_step(lambda h, a, b: h * a + b, lambda h, a, b: h - a)
