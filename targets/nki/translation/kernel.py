@@ -391,6 +391,7 @@ class KernelWriter:
                 names, tables = deepcopy((self.names, self.tables))
                 context = self._make_context(nest, stores, names=names, tables=tables, max_held=max_held)
                 write_stores(context, stores)
+                self.choices.has_uneven_banks |= context.has_uneven_banks
                 used = context.used_bytes
                 if used <= SBUF_BYTES:
                     self.names, self.tables = names, tables
@@ -425,6 +426,7 @@ class KernelWriter:
             blocks=self.block_loops if self.layout.leaves_out else (),
             ranges=find_ranges(stores, nest) if self.layout.leaves_out else {},
             hides_in_banks=self.layout.hides_in_banks,
+            pads_banks=self.layout.pads_banks or self.layout.hides_in_banks,
             turned_length=self.layout.turned_length,
         )
         if self.layout.spared is not None:

@@ -46,6 +46,8 @@ class Choices:
     has_variance: bool = False
     has_shared_rows: bool = False
     """Whether tiles of rows share what lacks the outer of two loops on the partitions."""
+    has_uneven_banks: bool = False
+    """Whether products are copied because they do not fit in banks of PSUM."""
     has_hidden_blocks: bool = False
     """Whether masks hide blocks of products that are summed over."""
     has_sum_groups: bool = False
@@ -65,6 +67,8 @@ class KernelLayout:
     """Whether blocks that masks hide from all rows of a tile are not computed; sums then run over blocks."""
     hides_in_banks: bool = False
     """Whether masks hide products where these are in PSUM, and not in a copy."""
+    pads_banks: bool = False
+    """Whether products may have unused elements between them, so that they fit in banks of PSUM."""
     keeps_sums: bool = False
     """Whether the rows that products sum over are 128 apart in a partition, and no neighbours."""
     loads_again: bool = False
@@ -133,6 +137,8 @@ class KernelLayout:
         if written.has_hidden_blocks:
             yield replace(self, leaves_out=not self.leaves_out)
             yield replace(self, leaves_out=True, hides_in_banks=not self.hides_in_banks)
+        if written.has_uneven_banks:
+            yield replace(self, pads_banks=not self.pads_banks)
         if written.has_sum_groups:
             yield replace(self, keeps_sums=not self.keeps_sums)
         if written.has_shared_rows:

@@ -88,10 +88,11 @@ def make_bank(context: StageContext, value: Value, partition: Atom | None) -> Ti
     pairs = _operands(context, value, partition)
     looped, inner = _split_free(pairs, free)
     widths = [nest.width(atom) for atom in looped], [nest.width(atom) for atom in inner]
-    banks, padded = _count_banks(*widths), None
-    if banks is None and context.hides_in_banks:
-        padded = inner[-1]
-        banks = _count_banks(widths[0], [*widths[1][:-1], padded_width(widths[1][-1])])
+    banks, padded = _count_banks(*widths), frozenset[Atom]()
+    if banks is None and nest.row not in inner:
+        context.has_uneven_banks = True
+        if context.pads_banks:
+            banks, padded = _pad_banks(widths[0], inner)
     limits = context.limits_at(context.lines(value))
     is_long = prod(widths[1]) > BANK
     if is_long and any(limits[atom][0] != "0" for atom in inner if atom in limits):
@@ -114,6 +115,20 @@ def make_bank(context: StageContext, value: Value, partition: Atom | None) -> Ti
                 for pair, own in zip(pairs, tiles, strict=True):
                     _write_product(bank, pair, own, target=target, half=half)
     return tile
+
+
+def _pad_banks(looped: Sequence[int], inner: Sequence[Atom]) -> tuple[int | None, frozenset[Atom]]:
+    """The banks that a product takes if some of its loops get unused elements, and these loops.
+
+    Of what is longer than a bank, parts are taken along the first loop: only the others may be padded.
+    """
+    is_long = prod(atom.size for atom in inner) > BANK
+    for padded in (frozenset(inner[-1:]), frozenset() if is_long else frozenset(inner)):
+        sizes = [padded_width(atom.size) if atom in padded else atom.size for atom in inner]
+        banks = _count_banks(looped, sizes)
+        if banks is not None and not (is_long and len(inner) == 1):
+            return banks, padded
+    return None, frozenset()
 
 
 def _count_banks(looped: Sequence[int], inner: Sequence[int]) -> int | None:

@@ -96,8 +96,8 @@ class Tile:
     windows: tuple[tuple[Atom, int, int], ...] = ()
     """Free loops that walk a part of the tile's dimension: the first place and the step."""
     in_psum: bool = False
-    padded: Atom | None = None
-    """A free loop with elements behind it that nothing uses, so that its steps do not cross banks of PSUM."""
+    padded: frozenset[Atom] = frozenset()
+    """Free loops with elements behind them that nothing uses, so that steps do not cross banks of PSUM."""
 
     @property
     def walked(self) -> list[Atom]:
@@ -152,6 +152,10 @@ class StageContext:
     banks: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
     """Products that are read where the tensor engine left them."""
     used_banks: int = 0
+    pads_banks: bool = False
+    """Whether products in PSUM may have unused elements between them, so that they fit in banks."""
+    has_uneven_banks: bool = False
+    """Whether a product does not fit in banks without that."""
     hides_in_banks: bool = False
     """Whether known masks are applied to products in PSUM."""
     choices: dict[tuple[Value, Atom | None, tuple[Atom, ...]], Tile] = field(default_factory=dict)
@@ -370,12 +374,12 @@ class StageContext:
         *,
         in_psum: bool = False,
         chunks: int | None = None,
-        padded: Atom | None = None,
+        padded: frozenset[Atom] = frozenset(),
     ) -> Tile:
         """Declare a tile, in SBUF if nothing else is said; of the row loop it has one chunk, or so many."""
         name, chunks = self.names.new(stem), chunks or self.nest.chunks(partition)
         height = self.height(partition)
-        widths = [padded_width(atom.size) if atom == padded else self.nest.width(atom) for atom in free]
+        widths = [padded_width(atom.size) if atom in padded else self.nest.width(atom) for atom in free]
         sizes = [height, *([chunks] if chunks > 1 else []), *widths]
         sizes += [1] if not free else []
         self.used_bytes += 0 if in_psum else 4 * prod(sizes[1:])
@@ -470,7 +474,7 @@ class StageContext:
     def _place_text(self, tile: Tile, atom: Atom, boxes: Box, fixed: Mapping[Atom, str]) -> str:
         window = next((one for one in tile.windows if one[0] == atom), None)
         if window is None:
-            if atom == tile.padded and atom not in {*fixed, *boxes}:
+            if atom in tile.padded and atom not in {*fixed, *boxes}:
                 return f"0:{atom.size}"
             return fixed[atom] if atom in fixed else self._free_text(atom, boxes)
         _, first, step = window

@@ -189,6 +189,22 @@ def test_a_softmax_reads_scores_in_psum_and_divides_behind_the_product():
     assert count(source, r"activation\(.*data=bank_2.*scale=inverse|data=bank_2.*operand0=inverse") == 1
 
 
+@pytest.mark.parametrize("keys", [300, 384, 500])
+def test_scores_that_do_not_fit_in_banks_are_padded_and_stay_there(keys):
+    shapes = [(2, 128, 64), (2, keys, 64), (2, keys, 64)]
+    spec, formula, inputs, outputs = translate(attend, shapes)
+    expression = load_expression(formula, shapes)
+    for pads in (False, True):
+        (node,) = expression.outputs
+        layout = KernelLayout(rows={node: f"o{node}_1 with 2 of o{node}_0"}, pads_banks=pads)
+        writer = KernelWriter(expression, make_signature(spec, "full"), layout)
+        source = writer.write()
+        assert_computes(source, inputs, outputs)
+        assert writer.choices.has_uneven_banks
+        assert ("bank = nl.ndarray((128, 2, 4, 128), dtype=nl.float32, buffer=nl.psum)" in source) == pads
+        assert bool(count(source, r"tensor_copy\(dst=matmul")) == (not pads)
+
+
 def test_a_soft_cap_is_a_scale_of_the_exponential():
     def cap(q, k, v):
         scores = 30.0 * np.tanh(q @ np.swapaxes(k, 1, 2) / 30.0)
