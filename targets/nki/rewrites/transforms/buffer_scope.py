@@ -1,8 +1,11 @@
-"""Buffer scope: a buffer that each iteration fills completely is declared inside the loop."""
+"""Buffer scope: a buffer that each iteration fills completely is declared inside the loop.
+
+So is a tile of a list, if each iteration uses only one of them: the list becomes a tile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import libcst as cst
@@ -40,18 +43,41 @@ class BufferScope(Transform[tuple[Tensor, Loop]]):
 
     def apply(self, kernel: Kernel, target: Target, place: tuple[Tensor, Loop], choice: Choice) -> str:
         del target, choice
-        tensor, loop = place
-        _check_scope(kernel, tensor, loop)
-        declared = kernel.declarations[tensor.id]
+        return scope_buffer(kernel, *place)
 
-        def emit(node: Node) -> list[cst.BaseStatement] | None:
-            if node is declared:
-                return []
-            if node is loop:
-                return [syntax.replace_body(loop.node, [declared.node, *(item.node for item in loop.body)])]
-            return None
 
-        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+def scope_buffer(kernel: Kernel, tensor: Tensor, loop: Loop) -> str:
+    """The module's source with a declaration moved into a loop.
+
+    Raises:
+        RewriteRefused: not every iteration fills the buffer before it uses it, or something else uses it.
+    """
+    _check_scope(kernel, tensor, loop)
+    declared = kernel.declarations[tensor.id]
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is declared:
+            return []
+        if node is loop:
+            tile = _declare_tile(declared) if tensor.copies else declared.node
+            return [syntax.replace_body(loop.node, [tile, *syntax.rebuild_block(loop.body, emit)])]
+        if tensor.copies and isinstance(node, Statement):
+            return _use_tile(node, tensor)
+        return None
+
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+
+
+def list_tile_scopes(kernel: Kernel, around: Loop) -> Iterator[tuple[Tensor, Loop]]:
+    """Lists of tiles that only one loop uses, which is `around` or in it; each with the innermost."""
+    for declared in kernel.declarations.values():
+        tensor = declared.tensor
+        if tensor is None or not tensor.copies or not tensor.is_on_chip:
+            continue
+        paths = [item.path for item in kernel.users_of(tensor)]
+        shared = [loops[0] for loops in zip(*paths, strict=False) if len(set(loops)) == 1]
+        if around in shared:
+            yield tensor, shared[-1]
 
 
 def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
@@ -63,8 +89,10 @@ def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
         raise RewriteRefused(f"{tensor.name} is declared under a condition")
     if tensor.id in kernel.escaping_ids:
         raise RewriteRefused(f"{tensor.name} has a second name or is used by what cannot be read")
-    if tensor.copies:
-        raise RewriteRefused(f"{tensor.name} is a list of tiles")
+    if tensor.copies and not _uses_one_tile(users, tensor, loop):
+        raise RewriteRefused(
+            f"an iteration over {loop.var} uses several tiles of {tensor.name}, or part of a list"
+        )
     first, declared = users[0], kernel.declarations[tensor.id]
     if any(kernel.may_rebind(text, declared, first) for text in declared.texts.values()):
         raise RewriteRefused(
@@ -75,6 +103,56 @@ def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
         raise RewriteRefused(f"something is said of {tensor.name} in front of the loop over {loop.var}")
     if not _fills_tensor(kernel, loop, first, tensor=tensor):
         raise RewriteRefused(f"iterations over {loop.var} do not start by filling {tensor.name}")
+
+
+def _uses_one_tile(users: Sequence[Statement], tensor: Tensor, loop: Loop) -> bool:
+    """Whether all operands in one iteration are the same tile of a list."""
+    outer = frozenset(item.id for item in (*loop.path, loop))
+    picks = {access.view.picks for item in users for access in item.accesses if access.tensor.id == tensor.id}
+    texts = [
+        item.texts.get(access.role)
+        for item in users
+        for access in item.accesses
+        if access.tensor.id == tensor.id
+    ]
+    return len(picks) == 1 and all(pick.loops <= outer for pick in next(iter(picks))) and all(texts)
+
+
+def _declare_tile(declared: Statement) -> cst.BaseStatement:
+    """The declaration of one tile of a list."""
+    node = declared.node
+    assert isinstance(node, cst.SimpleStatementLine)
+    (line,) = node.body
+    assert isinstance(line, cst.Assign)
+    value = line.value
+    while isinstance(value, cst.ListComp):
+        value = value.elt
+    return node.with_changes(body=[line.with_changes(value=value)])
+
+
+def _use_tile(item: Statement, tensor: Tensor) -> list[cst.BaseStatement] | None:
+    """The instruction with the tile in place of the list's tile."""
+    changes: dict[str, str | None] = {}
+    for access in item.accesses:
+        if access.tensor.id == tensor.id:
+            text = syntax.parse_expression(item.texts[access.role])
+            changes[access.role] = syntax.code_of(_drop_picks(text, len(tensor.copies)))
+    return [syntax.replace_arguments(item.node, changes)] if changes else None
+
+
+def _drop_picks(text: cst.BaseExpression, count: int) -> cst.BaseExpression:
+    """An expression without the first `count` subscripts of its name."""
+    chain = [text]
+    while not isinstance(chain[-1], cst.Name):
+        inner = chain[-1]
+        if not isinstance(inner, cst.Subscript | cst.Attribute | cst.Call):
+            raise RewriteRefused(f"{syntax.code_of(text)} does not index a list by its name")
+        chain.append(inner.func if isinstance(inner, cst.Call) else inner.value)
+    made: cst.BaseExpression = chain.pop()
+    for number, part in enumerate(reversed(chain)):
+        if number >= count:
+            made = part.with_changes(**{"func" if isinstance(part, cst.Call) else "value": made})
+    return made
 
 
 def _fills_tensor(kernel: Kernel, loop: Loop, first: Statement, *, tensor: Tensor) -> bool:

@@ -32,19 +32,32 @@ from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.round_trips import find_own_loads, replace_load
 from targets.nki.rewrites.source_tree import SourceError
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.transforms.buffer_scope import list_tile_scopes, scope_buffer
 from targets.nki.rewrites.transforms.dead_code import remove_dead_code
 from targets.nki.rewrites.transforms.forward import find_copies, read_copied_source
 from targets.nki.rewrites.transforms.reuse import find_duplicates, reuse_result
 from targets.nki.rewrites.values import Affine, make_affine
 
+MAX_LOOPS_BETWEEN = 2
+"""Loops between two that are fused; they move before both."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoopPair:
-    """Two loops of one block, and the statements between them."""
+    """Two loops of one block, and the statements and other loops between them."""
 
     first: Loop
-    between: tuple[Statement, ...]
+    between: tuple[Statement | Loop, ...]
     second: Loop
+
+    @property
+    def loops_between(self) -> int:
+        return sum(isinstance(node, Loop) for node in self.between)
+
+    def find_fused(self, kernel: Kernel, made: Kernel) -> Loop:
+        """The loop that both became; loops between them, and in these, come before it now."""
+        moved = sum(isinstance(node, Loop) for node in walk_nodes(list(self.between)))
+        return made.loops[kernel.loops.index(self.first) + moved]
 
 
 class FuseLoops(Transform[LoopPair]):
@@ -60,7 +73,7 @@ class FuseLoops(Transform[LoopPair]):
     def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, LoopPair]:
         del target
         blocks = [kernel.body, *(loop.body for loop in kernel.loops)]
-        pairs = [pair for block in blocks for pair in _adjacent_loops(block)]
+        pairs = [pair for block in blocks for pair in _pair_loops(block)]
         return {
             f"{kernel.unique_label(pair.first)} and {kernel.unique_label(pair.second)}": pair
             for pair in pairs
@@ -72,7 +85,7 @@ class FuseLoops(Transform[LoopPair]):
 
     def apply(self, kernel: Kernel, target: Target, place: LoopPair, choice: Choice) -> str:
         made = _fuse_nested_loops(kernel, target, place)[int(choice["loops"]) - 1]
-        return _remove_round_trips(made, made.loops[kernel.loops.index(place.first)], target)
+        return _remove_round_trips(made, place.find_fused(kernel, made), target)
 
 
 def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[Kernel]:
@@ -82,21 +95,21 @@ def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[K
         RewriteRefused: for the reasons of `_fuse_pair`.
     """
     made = [_fuse_pair(kernel, target, pair)]
-    number, at = kernel.loops.index(pair.first), len(pair.first.body)
+    loop, at = pair.find_fused(kernel, made[0]), len(pair.first.body)
     while True:
-        loop = made[-1].loops[number]
         met = [
             one
-            for one in _adjacent_loops(loop.body)
+            for one in _pair_loops(loop.body)
             if loop.body.index(one.first) < at <= loop.body.index(one.second)
         ]
+        met.sort(key=lambda one: (not _hands_data_on(one), one.loops_between))
         if not met:
             return made
         try:
             inner = _fuse_pair(made[-1], target, met[0])
         except RewriteRefused:
             return made
-        number, at = made[-1].loops.index(met[0].first), len(met[0].first.body)
+        loop, at = met[0].find_fused(made[-1], inner), len(met[0].first.body)
         made.append(inner)
 
 
@@ -115,7 +128,9 @@ def _remove_round_trips(made: Kernel, loop: Loop, target: Target) -> str:
 
 
 def _removal_options(kernel: Kernel, loop: Loop) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Named ways to avoid a transfer or an on-chip copy in a loop."""
+    """Named ways to avoid a list of tiles, a transfer or an on-chip copy in a loop."""
+    for tensor, inner in list_tile_scopes(kernel, loop):
+        yield f"list {tensor.name}", partial(scope_buffer, kernel, tensor, inner)
     for item in find_own_loads(kernel):
         if loop_contains(loop, item):
             yield f"load {item.order}", partial(replace_load, kernel, item)
@@ -127,20 +142,35 @@ def _removal_options(kernel: Kernel, loop: Loop) -> Iterator[tuple[str, Callable
             yield f"reuse {site}", partial(reuse_result, kernel, twins)
 
 
-def _adjacent_loops(block: Sequence[Node]) -> list[LoopPair]:
+def _pair_loops(block: Sequence[Node]) -> list[LoopPair]:
+    """Loops that follow one another; and loops over the same range with at most two other loops between."""
     found: list[LoopPair] = []
-    first: Loop | None = None
-    between: list[Statement] = []
-    for node in block:
-        if isinstance(node, Loop):
-            if first is not None:
-                found.append(LoopPair(first, tuple(between), node))
-            first, between = node, []
-        elif isinstance(node, Statement):
+    for number, first in enumerate(block):
+        between: list[Statement | Loop] = []
+        for node in block[number + 1 :] if isinstance(first, Loop) else ():
+            if not isinstance(node, Statement | Loop):
+                break
+            if isinstance(node, Loop) and isinstance(first, Loop):
+                pair = LoopPair(first, tuple(between), node)
+                if pair.loops_between > MAX_LOOPS_BETWEEN:
+                    break
+                if not pair.loops_between or _range_of(first) == _range_of(node):
+                    found.append(pair)
             between.append(node)
-        else:
-            first = None
     return found
+
+
+def _range_of(loop: Loop) -> tuple[Affine, int, int]:
+    return loop.start, loop.step, loop.trips
+
+
+def _hands_data_on(pair: LoopPair) -> bool:
+    """Whether the second loop touches what the first one writes."""
+    written = {
+        item.tensor.id for node in _all_statements(pair.first.body) for item in node.accesses if item.writes
+    }
+    touched = {item.tensor.id for node in _all_statements(pair.second.body) for item in node.accesses}
+    return not written.isdisjoint(touched)
 
 
 def _fuse_pair(kernel: Kernel, target: Target, pair: LoopPair) -> Kernel:
@@ -151,7 +181,7 @@ def _fuse_pair(kernel: Kernel, target: Target, pair: LoopPair) -> Kernel:
             be read.
     """
     first, second = pair.first, pair.second
-    if (first.start, first.step, first.trips) != (second.start, second.step, second.trips):
+    if _range_of(first) != _range_of(second):
         raise RewriteRefused(f"the loops over {first.var} and {second.var} do not go through the same range")
     _check_readable(pair)
     _check_between(pair)
@@ -159,8 +189,7 @@ def _fuse_pair(kernel: Kernel, target: Target, pair: LoopPair) -> Kernel:
     _check_assertions(pair)
     made = _read_or_refuse(_fused_source(kernel, pair), kernel, target)
     _check_same_accesses(kernel, made, pair)
-    loop = made.loops[kernel.loops.index(first)]
-    at = len(first.body)
+    loop, at = pair.find_fused(kernel, made), len(first.body)
     before, after = (_all_statements(part) for part in (loop.body[:at], loop.body[at:]))
     for a in (access for item in before for access in item.accesses):
         for b in (access for item in after for access in item.accesses):
@@ -213,24 +242,36 @@ def _used_names(node: Node) -> frozenset[str]:
 
 
 def _check_between(pair: LoopPair) -> None:
-    """Statements between the loops move before both, so they must not conflict with the first loop."""
+    """What is between the loops moves before both, so it must not conflict with the first loop."""
     mine = [access for item in _all_statements(pair.first.body) for access in item.accesses]
     bound = _bound_names(pair.first.body) | {pair.first.var}
     used = bound.union(*(_used_names(node) for node in walk_nodes(pair.first.body)))
-    for item in pair.between:
-        if item.kind is StatementKind.OPAQUE:
-            raise RewriteRefused(f"what cannot be read stands between the loops: {item.reason}")
-        clash = (item.uses & bound) | (item.binds & used)
+    for node in pair.between:
+        for item in _all_statements([node]):
+            _check_moved(item, mine)
+        clash = (_free_names(node) & bound) | (node.binds & used if isinstance(node, Statement) else set())
         if clash:
             raise RewriteRefused(
                 f"{min(clash)} is a name of the first loop and of what stands between the loops"
             )
-        for access in item.accesses:
-            met = [other for other in mine if other.tensor.id == access.tensor.id]
-            if any(access.writes or other.writes for other in met):
-                raise RewriteRefused(
-                    f"{item.op} between the loops meets {access.tensor.name} of the first one"
-                )
+
+
+def _check_moved(item: Statement, mine: Sequence[Access]) -> None:
+    """Check that a statement may come before instructions with these operands."""
+    if item.kind is StatementKind.OPAQUE:
+        raise RewriteRefused(f"what cannot be read stands between the loops: {item.reason}")
+    for access in item.accesses:
+        met = [other for other in mine if other.tensor.id == access.tensor.id]
+        if any(access.writes or other.writes for other in met):
+            raise RewriteRefused(f"{item.op} between the loops meets {access.tensor.name} of the first one")
+
+
+def _free_names(node: Statement | Loop) -> frozenset[str]:
+    """The names that a node uses and does not bind itself."""
+    if isinstance(node, Statement):
+        return node.uses
+    used = _used_names(node).union(*(_used_names(one) for one in walk_nodes(node.body)))
+    return used - _bound_names(node.body) - {node.var}
 
 
 def _check_same_accesses(kernel: Kernel, made: Kernel, pair: LoopPair) -> None:
@@ -274,7 +315,8 @@ def _fused_order(nodes: Sequence[Node], pair: LoopPair) -> Iterator[Node]:
     """All nodes in their order after the fusion, without the second loop itself."""
     for node in nodes:
         if node is pair.first:
-            yield from (*pair.between, node, *walk_nodes(pair.first.body), *walk_nodes(pair.second.body))
+            moved = walk_nodes(list(pair.between))
+            yield from (*moved, node, *walk_nodes(pair.first.body), *walk_nodes(pair.second.body))
         elif node is not pair.second and node not in pair.between:
             yield node
             if not isinstance(node, Statement):

@@ -182,6 +182,44 @@ def test_tiles_of_a_list_that_one_iteration_makes_and_uses_join_the_loops():
     assert refusal.startswith("an iteration over i needs kept from others over i")
 
 
+def test_a_tile_of_a_list_for_each_iteration_becomes_one_tile():
+    made = Sample(HEADER + LISTED.format(tile="i * 2 + j"), ((512, 256),), lambda x: 2 * x)
+    by_choice = list_rewrites_by_site(made, "fuse_loops")["i and i#2"]
+    found = {choice["loops"]: source for choice, source in by_choice}
+    assert "for _ in range(8)" in found[1]  # an iteration over i uses two of them
+    assert "            kept = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)\n" in found[2]
+    assert "data=kept, op0" in found[2]
+    assert all(relative_error(made, source) < 1e-6 for source in found.values())
+
+
+BETWEEN = """
+    factors = [nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf) for _ in range(4)]
+    for i in nl.affine_range(4):
+        {between}
+"""
+
+
+def loops_between(fill: str) -> Sample:
+    text = LISTED.format(tile="i * 2 + j").replace("operand0=2.0", "operand0=factors[3 - i]")
+    first, loop, second = text.rpartition("    for i in nl.affine_range(4):")
+    source = HEADER + first + BETWEEN.format(between=fill).lstrip("\n") + loop + second
+    return Sample(source, ((512, 256),), lambda x: 2 * x)
+
+
+def test_loops_between_two_others_move_before_both():
+    made = loops_between("nisa.memset(dst=factors[i], value=2.0)")
+    found = [source for _, source in list_rewrites_by_site(made, "fuse_loops")["i and i#3"]]
+    assert len(found) == 2
+    assert all(relative_error(made, source) < 1e-6 for source in found)
+    assert all(source.index("memset") < source.index("src=x[") for source in found)
+
+
+def test_loops_between_that_need_the_first_stay():
+    made = loops_between("nisa.dma_copy(dst=factors[i], src=kept[i * 2][:, 0:1])")
+    refusal = find_refusal(made, "fuse_loops", "i and i#3")
+    assert refusal == "dma_copy between the loops meets kept of the first one"
+
+
 def test_a_loop_inside_that_has_the_name_of_the_first_index_is_renamed():
     first, loop, second = LISTED.format(tile="i * 2 + j").rpartition("    for i in nl.affine_range(4):")
     names = str.maketrans({"i": "j", "j": "i"})
