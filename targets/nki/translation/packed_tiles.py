@@ -220,7 +220,7 @@ def make_banded_weights(
         lines.add(f"{bank} = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.psum)")
         for group, step in product(groups, range(value.result.size // value.outer.size)):
             target = f"{bank}[:, {group - first}, {step * width}:{step * width + width}]"
-            lines.add(f"nisa.nc_transpose(dst={target}, data={bands}[:, {step}, {group}, :])")
+            lines.add(f"nisa.nc_transpose(dst={target}, data={bands}[:, {step}, {group}, :, :])")
         place = f"{tile.name}[:, {first}:{groups.stop}, :]"
         add_copy(context, lines, place, bank, len(groups) * value.result.size)
     return tile
@@ -230,22 +230,59 @@ def _write_bands(context: StageContext, value: BandedWeights, lines: Lines) -> s
     """The weights at their places: the result's channels on the partitions, then steps, groups and rows."""
     width, count, places = context.nest.width(value.outer), value.inner.size, len(value.taps[0])
     steps, height = value.result.size // value.outer.size, value.both.size // value.inner.size
-    gathered = _gather_taps(context, value, lines)
+    walked = (Atom("tap_places", places), Atom("tap_rows", len(value.taps)))
+    source = _find_taps(context, value, walked) or _gather_taps(context, value, lines, walked)
     name = context.names.new("bands")
-    sizes = (width, steps, value.groups.size, value.both.size)
+    sizes = (width, steps, value.groups.size, height, count)
     context.used_bytes += 4 * prod(sizes[1:])
     lines.add(f"{name} = nl.ndarray({sizes}, dtype=nl.float32, buffer=nl.sbuf)")
     if sum(map(len, value.bands)) * places < steps * height * value.groups.size:
         lines.add(f"nisa.memset(dst={name}, value=0.0)")
     for step in range(steps):
         found = [(at, band) for at, own in enumerate(value.bands) for band in own if band.step == step]
-        for first, last in _neighbours(found):
-            at, band = first
-            rows = f"{band.row * count}:{(last[1].row + 1) * count}"
-            target = f"{name}[:, {step}, {band.group}:{band.group + places}, {rows}]"
-            source = f"{gathered}[:, :, {at * count}:{(last[0] + 1) * count}]"
-            add_copy(context, lines, target, source, places * (last[0] + 1 - at) * count)
+        for (at, band), (last, end) in _neighbours(found):
+            groups = f"{band.group}:{band.group + places}"
+            target = f"{name}[:, {step}, {groups}, {band.row}:{end.row + 1}, :]"
+            box = {walked[1]: (str(at), last + 1 - at)}
+            with context.rows(lines, value.outer) as rows:
+                taken = context.view(source, rows, (*walked, value.inner), box)
+                add_copy(context, lines, target, taken, places * (last + 1 - at) * count)
     return name
+
+
+def _find_taps(context: StageContext, value: BandedWeights, walked: tuple[Atom, Atom]) -> Tile | None:
+    """All weights as parts of one tile, if its loops walk the places and rows of taps in even steps."""
+    taps = [[context.tile(tap, value.outer) for tap in own if tap is not None] for own in value.taps]
+    first, at = taps[0][0] if taps[0] else None, [[dict(tile.places) for tile in own] for own in taps]
+    if first is None or any(len(own) != walked[0].size for own in taps):
+        return None
+    if any(replace(tile, places=first.places) != first for own in taps for tile in own):
+        return None
+    windows: dict[Atom, tuple[Atom, int, int]] = {}
+    for loop, start in first.places:
+        if not isinstance(start, int) or any(not isinstance(one.get(loop), int) for own in at for one in own):
+            return None
+        places = [[int(one[loop]) - start for one in own] for own in at]
+        steps = places[0][-1] // max(1, walked[0].size - 1), places[-1][0] // max(1, walked[1].size - 1)
+        is_even = all(
+            place == column * steps[0] + row * steps[1]
+            for row, own in enumerate(places)
+            for column, place in enumerate(own)
+        )
+        if not is_even or min(steps) < 0 or all(steps):
+            return None
+        for own_loop, step in zip(walked, steps, strict=True):
+            if step:
+                windows[loop] = own_loop, start, step
+    owns = {own for own, _, _ in windows.values()}
+    if len(owns) != len(windows) or any(own.size > 1 and own not in owns for own in walked):
+        return None
+    return replace(
+        first,
+        free=tuple(windows[atom][0] if atom in windows else atom for atom in first.free),
+        places=tuple(place for place in first.places if place[0] not in windows),
+        windows=(*first.windows, *windows.values()),
+    )
 
 
 def _neighbours(found: Sequence[tuple[int, Band]]) -> Iterator[tuple[tuple[int, Band], tuple[int, Band]]]:
@@ -260,21 +297,22 @@ def _neighbours(found: Sequence[tuple[int, Band]]) -> Iterator[tuple[tuple[int, 
         yield found[own[0]], found[own[-1]]
 
 
-def _gather_taps(context: StageContext, value: BandedWeights, lines: Lines) -> str:
+def _gather_taps(
+    context: StageContext, value: BandedWeights, lines: Lines, walked: tuple[Atom, Atom]
+) -> Tile:
     """All weights in one tile: the result's channels on the partitions, then places, taps and channels."""
-    depth, places, width = len(value.taps), len(value.taps[0]), context.nest.width(value.outer)
-    count = value.inner.size
+    width, count = context.nest.width(value.outer), value.inner.size
     name = context.names.new("taps")
-    sizes = (width, places, depth * count)
+    sizes = (width, *(loop.size for loop in walked), count)
     context.used_bytes += 4 * prod(sizes[1:])
     lines.add(f"{name} = nl.ndarray({sizes}, dtype=nl.float32, buffer=nl.sbuf)")
     for at, own in enumerate(value.taps):
         for place, tap in enumerate(own):
-            target = f"{name}[:, {place}, {at * count}:{at * count + count}]"
+            target = f"{name}[:, {place}, {at}, :]"
             if tap is None:
                 add_border(lines, target, 0.0)
                 continue
             made = context.tile(tap, value.outer)
             with context.rows(lines, value.outer) as rows:
                 add_copy(context, lines, target, context.view(made, rows, (value.inner,)), count)
-    return name
+    return Tile(name, value.outer, (*walked, value.inner), 1)

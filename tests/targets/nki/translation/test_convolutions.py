@@ -150,6 +150,15 @@ def test_transfers_move_all_stacked_rows_and_results_of_an_image():
     assert len(transfers) == 4  # weights get to their places by transposes
 
 
+def test_weights_of_several_taps_are_one_copy():
+    spec, formula, inputs, outputs = translate(shifted_products, [(1, 8, 14, 14), (16, 8, 3, 3)])
+    source = write_variants(spec, "full", formula)[0][0]
+    # of 7 rows of results, each meets three neighbouring rows of the input
+    assert len(re.findall(r"tensor_copy\(dst=bands.*src=b_tile", source)) == 7
+    assert "taps" not in source
+    assert_computes(source, inputs, outputs)
+
+
 def test_convolutions_of_the_same_windows_share_stacked_rows():
     def gate(x, v, w):
         return shifted_products(x, v) / (1 + np.exp(-shifted_products(x, w)))
