@@ -35,6 +35,10 @@ _INVERSE = {
     "equal": "not_equal", "not_equal": "equal",
 }  # fmt: skip
 
+ROOTS = {"sqrt": 0.5, "rsqrt": -0.5}
+_FEW_ROOTS = 64
+"""Elements in each partition up to which VectorE may take roots."""
+
 _MOST_STEPS = 16
 _LONG_STEP = 256
 """Steps of a loop, and elements in each, for which single instructions are better than a repeated operand."""
@@ -158,10 +162,12 @@ def make_unary(context: StageContext, value: Value, partition: Atom | None, free
     """A function of one value; ScalarE multiplies by a number or adds a column on the way."""
     assert isinstance(value, Unary)
     stem = _STEMS.get(value.function, value.function)
-    if value.function == "reciprocal" and free:
-        return context.makers[Binary](
-            context, Binary(value.node, "power", value.value, Number(value.node, -1.0)), partition, free
-        )
+    is_root = context.roots_by_vector and context.width(partition, free) <= _FEW_ROOTS
+    exponent = ROOTS.get(value.function) if is_root else None
+    exponent = -1.0 if value.function == "reciprocal" and free else exponent
+    if exponent is not None:
+        power = Binary(value.node, "power", value.value, Number(value.node, exponent))
+        return context.makers[Binary](context, power, partition, free)
     if value.function == "reciprocal":
         data = context.tile(value.value, partition)
         return fill(

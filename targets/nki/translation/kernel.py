@@ -368,6 +368,8 @@ class KernelWriter:
             raise UntranslatableError("results that do not share the loop on the partitions")
         values = [store.value for store in stores]
         items = {item for value in values for item in value.walk()}
+        functions = {item.function for item in items if isinstance(item, Unary)}
+        self.choices.has_roots |= not functions.isdisjoint(elementwise.ROOTS)
         bound = frozenset().union(*(item.bound for item in items))
         bound |= {item.along for item in items if isinstance(item, Scan)}
         outer = tuple(
@@ -428,6 +430,7 @@ class KernelWriter:
             hides_in_banks=self.layout.hides_in_banks,
             pads_banks=self.layout.pads_banks or self.layout.hides_in_banks,
             turned_length=self.layout.turned_length,
+            roots_by_vector=self.layout.has_powers,
         )
         if self.layout.spared is not None:
             context.busy[self.layout.spared] = _SPARED_TILES * _longest_tile(nest, items)

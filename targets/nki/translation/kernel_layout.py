@@ -44,6 +44,7 @@ class Choices:
     matrices: dict[int, None] = field(default_factory=dict)
     """Products of two matrices; one with a column taken from it elsewhere is a product with a vector too."""
     has_variance: bool = False
+    has_roots: bool = False
     has_shared_rows: bool = False
     """Whether tiles of rows share what lacks the outer of two loops on the partitions."""
     has_uneven_banks: bool = False
@@ -87,6 +88,8 @@ class KernelLayout:
     """An engine that gets less of what others can do as well."""
     shared: str | None = None
     """An engine of whose copies in loops another one does every second."""
+    has_powers: bool = False
+    """Whether VectorE takes roots of columns, as powers: ScalarE then need not load their table."""
     vectors: tuple[int, ...] = ()
     """Products of matrices and vectors by VectorE, which needs no operand transposed."""
     whole_totals: bool = False
@@ -139,6 +142,8 @@ class KernelLayout:
             yield replace(self, leaves_out=True, hides_in_banks=not self.hides_in_banks)
         if written.has_uneven_banks:
             yield replace(self, pads_banks=not self.pads_banks)
+        if written.has_roots:
+            yield replace(self, has_powers=not self.has_powers)
         if written.has_sum_groups:
             yield replace(self, keeps_sums=not self.keeps_sums)
         if written.has_shared_rows:

@@ -145,6 +145,8 @@ class StageContext:
     """Free loops over blocks of what masks hide in part."""
     ranges: Mapping[Atom, BlockRange] = field(default_factory=dict)
     """The blocks of free loops that count in each tile of rows: masks hide the others."""
+    roots_by_vector: bool = False
+    """Whether VectorE takes roots of columns, so that ScalarE need not load their table."""
     turned_length: int = BANK
     """float32 per partition of a bank that transposed blocks fill before it is copied."""
     loads: dict[tuple[Buffer, Access], Load] = field(default_factory=dict)

@@ -519,3 +519,20 @@ def test_two_sums_meet_on_the_chip():
 def test_a_sum_that_every_row_needs_goes_through_hbm_once():
     source = first_kernel(lambda x: x / np.sqrt(np.sum(x * x)), (640, 300))
     assert count(source, "private_hbm") == 1
+
+
+def normalise_and_exponentiate(x):
+    return np.exp(x / np.sqrt(np.sum(x * x, axis=1, keepdims=True) + 1e-6))
+
+
+def test_vector_e_may_take_roots_of_columns():
+    plain = first_kernel(normalise_and_exponentiate, (300, 200))
+    powers = write_with_row(normalise_and_exponentiate, [(300, 200)], 0, has_powers=True)
+    assert count(plain, r"op=nl\.rsqrt") == 1
+    assert not count(powers, r"op=nl\.rsqrt")
+    assert count(powers, r"op\d=nl\.power, operand\d=-0\.5") == 1
+
+
+def test_roots_by_vector_e_are_among_the_layouts():
+    spec, formula, _, _ = translate(normalise_and_exponentiate, [(300, 200)])
+    assert any(KernelLayout.from_name(name).has_powers for _, name in write_variants(spec, "full", formula))
