@@ -78,7 +78,9 @@ def find_recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
             _check_local(kernel, loop, view)
     ops, scale, shift = _match_operators(values[new], state)
     steps = Leaf(state.view, _STEPS)
-    kept = [view for view in walking if values[view] == values[new] and not view.picks]
+    kept = [
+        view for view in walking if values[view] == values[new] and not view.picks and view.tensor.is_on_chip
+    ]
     result = goals[new] if new in kept else goals[kept[0]] if kept else None
     others = tuple(
         (goals[view], _replace_part(values[view], values[new], steps))
@@ -127,12 +129,21 @@ def _read_step(
     kernel: Kernel, loop: Loop, item: Statement, *, values: Mapping[TensorView, Expression]
 ) -> tuple[Leaf, Expression]:
     """What an instruction writes, and its value in terms of the values before the iteration."""
-    dst, value = item.find_access("dst"), element_expression(item)
+    dst, value = item.find_access("dst"), _column_expression(item)
     if dst is None or value is None or item.guards or sum(access.writes for access in item.accesses) != 1:
         raise RewriteRefused(f"{item.op} is no step of a scan")
     for access in item.accesses:
         _check_access(kernel, loop, access)
     return Leaf(dst.view, item.texts["dst"]), _substitute_values(value, values)
+
+
+def _column_expression(item: Statement) -> Expression | None:
+    """The value of a column in a step; a column that a transfer moves stays what it is."""
+    dst, src = item.find_access("dst"), item.find_access("src")
+    if item.op != "dma_copy" or dst is None or src is None:
+        return element_expression(item)
+    plain = item.texts.keys() <= {"dst", "src"} and dst.view.shape == src.view.shape
+    return Leaf(src.view, item.texts["src"]) if plain else None
 
 
 def _check_access(kernel: Kernel, loop: Loop, access: Access) -> None:
@@ -309,6 +320,8 @@ def _combine(name: str, first: Expression, second: Expression) -> Expression:
 
 def _check_recurrence(loop: Loop, found: Recurrence) -> None:
     state = found.state.view
+    if not state.tensor.is_on_chip:
+        raise RewriteRefused(f"{state.tensor.name} is carried from step to step in HBM")
     if found.result is None and state.box[0].size != state.tensor.shape[0]:
         raise RewriteRefused(f"{state.tensor.name} is carried in some of its partitions only")
     if found.moved is None and loop.id in state.loops:
@@ -361,6 +374,7 @@ class RowWriter:
     lines: list[cst.BaseStatement] = field(default_factory=list)
     steps: Row | None = None
     _names: set[str] = field(default_factory=set)
+    _loaded: dict[TensorView, Row] = field(default_factory=dict)
 
     def write_tile(self, value: Expression) -> str:
         """Write what computes an expression; return the source of a row with its values."""
@@ -375,8 +389,12 @@ class RowWriter:
             self._add_call("tensor_scalar", words)
         return goal
 
+    def store(self, value: Expression, goal: str) -> None:
+        """Write what computes an expression, and its transfer to a row in HBM."""
+        self._add_call("dma_copy", {"dst": goal, "src": self.write_tile(value)})
+
     def write_into(self, value: Expression, goal: str) -> None:
-        """Write what computes an expression into a row."""
+        """Write what computes an expression into a row on chip."""
         found = self._write(value, goal)
         if found.text == goal:
             return
@@ -420,8 +438,7 @@ class RowWriter:
             case Leaf():
                 if self.steps is not None and value.text == _STEPS:
                     return self.steps
-                walks = self.loop.id in value.view.loops
-                return Row("row", self.row_text(value)) if walks else Row("column", value.text)
+                return self._read(value)
             case Apply(name, (first, second)) if name in _BINARY_OPERATORS and _has_leaves(value):
                 return self._write_binary(name, self._write(first, ""), self._write(second, ""), goal)
             case Apply(name, (inner,)):
@@ -435,6 +452,18 @@ class RowWriter:
                         self._add_call("activation", words)
                     return Row("row", made)
         raise RewriteRefused("a step is computed in a way that has no counterpart for all steps at once")
+
+    def _read(self, leaf: Leaf) -> Row:
+        """A row or a column on chip, after its transfer if it is in HBM."""
+        walks = self.loop.id in leaf.view.loops
+        found = Row("row", self.row_text(leaf)) if walks else Row("column", leaf.text)
+        if leaf.view.tensor.is_on_chip:
+            return found
+        if leaf.view not in self._loaded:
+            made = self.declare_row() if walks else self._declare("1")
+            self._add_call("dma_copy", {"dst": made, "src": found.text})
+            self._loaded[leaf.view] = Row(found.kind, made)
+        return self._loaded[leaf.view]
 
     def _write_binary(self, name: str, first: Row, second: Row, goal: str) -> Row:
         kinds = {first.kind, second.kind}

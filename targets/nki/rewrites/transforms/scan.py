@@ -64,12 +64,15 @@ class Scan(Transform[Loop]):
 
 
 def _works_on_columns(loop: Loop) -> bool:
-    """Whether a loop works only on single columns, on chip."""
+    """Whether a loop works only on single columns, on chip or on their way there or back."""
     if not all(isinstance(item, Statement) for item in loop.body):
         return False
     items = [item for item in loop.body if isinstance(item, Statement) and item.kind is StatementKind.OPERATE]
     views = [access.view for item in items for access in item.accesses]
-    return bool(items) and all(view.tensor.is_on_chip and view.shape[1:] in {(), (1,)} for view in views)
+    near = all(
+        access.tensor.is_on_chip for item in items if item.op != "dma_copy" for access in item.accesses
+    )
+    return bool(items) and near and all(view.shape[1:] in {(), (1,)} for view in views)
 
 
 def _write_scan(kernel: Kernel, loop: Loop, found: Recurrence) -> list[cst.BaseStatement]:
@@ -95,5 +98,6 @@ def _write_scan(kernel: Kernel, loop: Loop, found: Recurrence) -> list[cst.BaseS
         writer.lines.append(syntax.make_call(f"{nisa}.tensor_copy", {"dst": left, "src": last}))
     writer.steps = Row("row", steps)
     for goal, value in found.others:
-        writer.write_into(value, writer.row_text(goal))
+        write = writer.write_into if goal.view.tensor.is_on_chip else writer.store
+        write(value, writer.row_text(goal))
     return writer.lines

@@ -183,6 +183,57 @@ def test_states_may_be_the_tiles_of_a_list(kept: str):
     assert "for t" not in source
 
 
+STREAMED = """
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    h = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=h, value=0.5)
+    for t in nl.affine_range(32):
+        scale = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=scale, src=a[:, t : t + 1])
+        gate = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=gate, op=nl.sigmoid, data=scale)
+        shift = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=shift, src=b[:, t : t + 1])
+        nisa.tensor_tensor(dst=h, data1=h, data2=gate, op=nl.multiply)
+        nisa.tensor_tensor(dst=h, data1=h, data2=shift, op=nl.add)
+        nisa.dma_copy(dst=out[:, t : t + 1], src=h)
+    return out
+"""
+
+
+def test_columns_that_each_step_loads_and_stores_are_moved_as_rows():
+    made = Sample(HEADER + STREAMED, ((128, 32), (128, 32)), scan_step_by_step)
+    source = join_wrapped_calls(find_rewrite(made, "scan", "t", {}))
+    assert relative_error(made, made.source) < 1e-6
+    assert relative_error(made, source) < 1e-6
+    assert source.count("dma_copy") == 3
+    assert "for t" not in source
+
+
+THROUGH_HBM = """
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    shift = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=shift, src=b)
+    nisa.dma_copy(dst=out[:, 0:1], src=shift[:, 0:1])
+    for t in nl.affine_range(31):
+        last = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=last, src=out[:, t : t + 1])
+        h = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=h, data1=last, data2=shift[:, t + 1 : t + 2], op=nl.add)
+        nisa.dma_copy(dst=out[:, t + 1 : t + 2], src=h)
+    return out
+"""
+
+
+def test_a_state_that_goes_through_hbm_keeps_its_loop():
+    made = Sample(HEADER + THROUGH_HBM, ((128, 32), (128, 32)), scan_step_by_step)
+    assert find_refusal(made, "scan", "t") == "out is carried from step to step in HBM"
+
+
 def test_a_list_of_states_that_is_used_afterwards_keeps_its_loop():
     text = HEADER + LISTED.replace("KEPT", "pass").replace("LAST", "31")
     made = Sample(text, ((128, 32), (128, 32)), scan_step_by_step)
