@@ -148,6 +148,20 @@ def _hide_in_bank(
     return bank
 
 
+def _find_in_sbuf(
+    context: StageContext, value: Value, partition: Atom | None, *, free: tuple[Atom, ...], lines: Lines
+) -> Tile:
+    """The tile of a value in SBUF, where GpSimd reads: another mask may have left it in PSUM."""
+    data = context.tile(value, partition)
+    if not data.in_psum:
+        return data
+    tile = context.new_tile("scores", partition, free, lines)
+    with context.rows(lines, partition) as rows:
+        target, source = (context.view(item, rows, free) for item in (tile, data))
+        add_copy(context, lines, target, source, context.width(partition, free))
+    return tile
+
+
 def _find_blocks(
     context: StageContext, condition: Table, partition: Atom | None, *, free: tuple[Atom, ...]
 ) -> Box | None:
@@ -212,9 +226,9 @@ def _select_by_index(
     if context.nest.free_atoms(kept, partition) != free:
         return None
     assert isinstance(other, Number)
-    data = context.tile(kept, partition)
-    number = float_text(other.number)
     lines = context.lines(value)
+    data = _find_in_sbuf(context, kept, partition, free=free, lines=lines)
+    number = float_text(other.number)
     blocks = _find_blocks(context, condition, partition, free=free)
     if blocks is not None and _is_own(context, kept, data, free=free, lines=lines):
         with context.rows(lines, partition) as rows:

@@ -73,6 +73,17 @@ def test_parts_of_banks_that_begin_anywhere_are_copied():
     assert "tensor_copy_predicated" not in source
 
 
+def test_a_mask_of_keys_alone_is_applied_to_a_copy_of_what_another_one_left_in_psum():
+    def reference(q, k, v):
+        scores = np.where(causal(384, 384), q @ np.swapaxes(k, -1, -2), -np.inf)
+        scores = np.where(np.arange(384) < 380, scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+    source = write_without_hidden(reference, 384, 384, hides_in_banks=True)
+    assert re.search(r"tensor_copy\(dst=scores.*, src=bank", source)
+
+
 def test_masks_of_copies_touch_only_blocks_that_they_hide_in_part():
     source = write_without_hidden(attend(causal), 384, 384)
     assert len(re.findall(r"affine_select\(dst=(.*), pattern.*on_true_tile=\1,", source)) == 1
