@@ -83,14 +83,13 @@ def _find_bound(value: Value) -> float | None:
     return None
 
 
-def find_ranges(stores: Sequence[Store], nest: Nest) -> dict[Atom, BlockRange]:
-    """The blocks of loops that count in each tile of rows: masks hide all others from its rows."""
+def find_ranges(stores: Sequence[Store], nest: Nest, loops: Sequence[Atom]) -> dict[Atom, BlockRange]:
+    """The blocks of these loops that count in each tile of rows: masks hide all others from its rows."""
     values = [store.value for store in stores]
     items = {item for value in values for item in value.walk()}
     written = frozenset().union(*(store.atoms for store in stores))
-    loops = {atom for item in items for atom in item.bound} - written - {nest.row, *nest.outer}
     found: dict[Atom, BlockRange] = {}
-    for loop in sorted(loops, key=lambda atom: atom.name):
+    for loop in (one for one in loops if one not in {*written, nest.row, *nest.outer}):
         shown = _Masks(loop, nest).find_shown(items)
         if shown is not None and shown.any(axis=1).all():  # rows that see nothing have no softmax
             ranges = [_range_of(tile) for tile in _split_into_tiles(shown, nest)]

@@ -426,7 +426,7 @@ class KernelWriter:
             windows=find_windows(values, frozenset({*nest.outer, *([nest.row] if nest.row else [])})),
             max_held=max_held,
             blocks=self.block_loops if self.layout.leaves_out else (),
-            ranges=find_ranges(stores, nest) if self.layout.leaves_out else {},
+            ranges=find_ranges(stores, nest, self.block_loops) if self.layout.leaves_out else {},
             hides_in_banks=self.layout.hides_in_banks,
             pads_banks=self.layout.pads_banks or self.layout.hides_in_banks,
             turned_length=self.layout.turned_length,

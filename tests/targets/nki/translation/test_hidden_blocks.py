@@ -45,6 +45,10 @@ def write_without_hidden(reference, queries, keys, **layout):
     return source
 
 
+def groups(queries, keys):
+    return np.arange(queries)[:, None] // 100 == np.arange(keys)[None, :] // 100
+
+
 @pytest.mark.parametrize(
     ("mask", "queries", "keys", "counts"),
     [
@@ -53,6 +57,7 @@ def write_without_hidden(reference, queries, keys, **layout):
         (causal, 256, 512, "i_row + 3"),
         (window, 384, 384, "min(2, i_row + 1)"),
         (window, 1024, 1024, "min(2, i_row + 1)"),
+        (groups, 200, 256, "i_row + 1"),  # keys of a block are counted together, also if fewer are seen
     ],
 )
 def test_tiles_of_rows_have_products_with_the_blocks_that_they_see(mask, queries, keys, counts):
