@@ -8,6 +8,7 @@ before it was cut off.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,8 +17,9 @@ from typing import Any, cast
 
 from agent_core.effects import LookAheadRequest, SimplifyRequest, TranslateRequest
 from agent_core.proposers import find_simplifier
-from agent_core.roles import Predict, RoleError, WinnerSimplifier
+from agent_core.roles import Predict, PredictionsEndedError, RoleError, WinnerSimplifier
 from agent_core.sequences import HISTORY_EVENTS, trace_rewrites
+from daemon.calls.clock import run_age_seconds
 from daemon.effect_steps import EffectSteps, batched, name_prediction, prediction_request
 from daemon.evaluation_retries import EvaluationRetryPolicy, call_with_retries
 from daemon.outcomes import EffectOutcome, InfrastructureFailure
@@ -43,6 +45,8 @@ from state.model import (
 from targets.base import UntranslatableError
 from targets.registry import load_target
 
+LOOK_AHEAD_SHARE = 0.6
+"""The share of a run's remaining time that a look-ahead may take, so that what it finds can be judged."""
 SIMPLIFY_SECONDS = 600.0
 """How long a simplification may take; the winner then stays as it is."""
 
@@ -71,7 +75,11 @@ class PredictingRoles:
         self, run: str, key: EffectKey, asked: LookAheadRequest, steps: EffectSteps, proposer: Any
     ) -> EffectOutcome:
         """Let a planner search by predicted latencies; only the variants that it found are logged."""
-        with self._keep_predictions(run, key, asked, steps=steps, author=proposer.name) as predict:
+        left = None if asked.drawn else self._remaining_seconds(run)
+        until = None if left is None else time.monotonic() + LOOK_AHEAD_SHARE * left
+        with self._keep_predictions(
+            run, key, asked, steps=steps, author=proposer.name, until=until
+        ) as predict:
             answer = await proposer.look_ahead(asked, self._log.get_blob, predict)
         variants = canonical_json(answer.variants.model_dump(mode="json"))
         found = answer.variants.found
@@ -86,6 +94,12 @@ class PredictingRoles:
             usage=answer.usage,
         )
         return EffectOutcome((batch,), (variants, *answer.sources.values()))
+
+    def _remaining_seconds(self, run: str) -> float | None:
+        """The seconds that a run has left; None if its time is not limited."""
+        state = self._log.run_state(run)
+        cap = (state.pending_config or state.config).cap_seconds
+        return None if cap is None else max(0.0, cap - run_age_seconds(self._log, run, time.time()))
 
     async def simplify_winner(
         self, run: str, key: EffectKey, asked: SimplifyRequest, steps: EffectSteps
@@ -173,10 +187,12 @@ class PredictingRoles:
         *,
         steps: EffectSteps,
         author: str,
+        until: float | None = None,
     ) -> Iterator[Predict]:
         """Predict with the run's evaluator for an effect, and record the answers in batches.
 
-        Answers after the effect's round has closed are useless, so it then raises instead of answering.
+        Answers after the effect's round has closed are useless, so it then raises instead of answering. After
+        `until`, by the monotonic clock, it raises PredictionsEndedError.
         """
         with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
 
@@ -194,6 +210,8 @@ class PredictingRoles:
                 for batch in batched(fresh.items(), steps.batch_size):
                     if self._log.run_state(run).is_round_over(key):
                         raise RoleError(ErrorInfo(code="round_over", message="its round closed meanwhile"))
+                    if until is not None and time.monotonic() > until:
+                        raise PredictionsEndedError
                     part = replace(wanted, sources=tuple(source for _, source in batch))
                     told = await self._predict_kernels(key, evaluator, part)
                     await steps.record_answers(

@@ -58,6 +58,17 @@ class RoleError(Exception):
         self.usage = usage or Usage()
 
 
+class PredictionsEndedError(RoleError):
+    """There are no more predictions for this request: their share of the run's time is used up.
+
+    A look-ahead answers with what it has found by then, so that there is time to judge it.
+    """
+
+    def __init__(self) -> None:
+        text = "the share of the run's time for predictions was used up"
+        super().__init__(ErrorInfo(code="predictions_ended", message=text))
+
+
 @dataclass(frozen=True, slots=True)
 class LookAheadAnswer:
     """The result of a lookahead, with the sources that it names, and the work it took.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -18,8 +19,9 @@ from agent_core.effects import (
     SummarizeRequest,
     Variants,
 )
-from agent_core.roles import KernelAnswer, PlanAnswer, RoleError
+from agent_core.roles import KernelAnswer, PlanAnswer, PredictionsEndedError, RoleError
 from agent_core.roles.scripted import ScriptedProposer
+from daemon import predicting_roles
 from daemon.calls.errors import EffectDeferred
 from daemon.command_models import run_id
 from daemon.commands import CommandHandler
@@ -209,6 +211,25 @@ async def test_looking_ahead_ends_when_its_round_has_closed(event_log):
     assert [end.error.code for end in ends if end.error] == ["round_over"]
 
 
+@pytest.mark.parametrize(
+    ("cap_seconds", "share", "ends"), [(1000.0, 0.0, True), (1000.0, 1.0, False), (None, 0.0, False)]
+)
+async def test_looking_ahead_leaves_time_to_judge(event_log, monkeypatch, cap_seconds, share, ends):
+    class Asking(ScriptedProposer):
+        async def look_ahead(self, request, read, predict):
+            with suppress(PredictionsEndedError):
+                told.extend(await predict(["x = 1"]))
+            return await super().look_ahead(request, read, predict)
+
+    monkeypatch.setattr(predicting_roles, "LOOK_AHEAD_SHARE", share)
+    told: list[object] = []
+    run, _ = await in_first_round(event_log, fakes.CONFIG.model_copy(update={"cap_seconds": cap_seconds}))
+    runner = EffectRunner(event_log, workers_with(Asking()))
+    effect = look_ahead(event_log, run)
+    await runner.perform(run, effect.key, await admit(event_log, run, effect))
+    assert bool(told) != ends
+
+
 async def next_effects(event_log: EventLog, run: str) -> list[Effect]:
     """Append what is decided until effects are asked for."""
     while True:
@@ -219,8 +240,8 @@ async def next_effects(event_log: EventLog, run: str) -> list[Effect]:
         await event_log.append([NewEvent(run, event) for record in records for event in record.events])
 
 
-async def in_first_round(event_log: EventLog) -> tuple[str, list[Effect]]:
-    run = await start(event_log)
+async def in_first_round(event_log: EventLog, config=fakes.CONFIG) -> tuple[str, list[Effect]]:
+    run = await start(event_log, config)
     runner = EffectRunner(event_log, fakes.fake_workers())
     (initial,) = await next_effects(event_log, run)
     await perform(event_log, run, initial, runner)

@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import exp, log
@@ -31,6 +32,7 @@ from operator import itemgetter
 from random import Random
 from typing import TypeVar
 
+from agent_core.roles import PredictionsEndedError
 from state.model import PredictedLatency, RewriteStep
 from targets.nki.rewrites.search_nodes import (
     SIBLING_DISCOUNT,
@@ -150,6 +152,15 @@ class LookaheadSearch:
         root = SearchNode(source, (), latency_ms, 0)
         self.found[source] = root
         self._seen.add(source)
+        try:
+            await self._search(root, leads)
+        except PredictionsEndedError as ended:
+            self.reasons = (*self.reasons, ended.info.message)
+        del self.found[source]
+        return sorted(self.found.values(), key=node_order)
+
+    async def _search(self, root: SearchNode, leads: Sequence[Sequence[SearchSeed]]) -> None:
+        latency_ms = root.latency_ms
         given = await self._try_seeds(root, leads)
         if any(latency_ms > MIN_GAIN * one.latency_ms for one in given):
             self._share = 1 - SEED_SHARE
@@ -159,8 +170,6 @@ class LookaheadSearch:
             self.found.setdefault(one.source, one)
         if given:
             await self._run_generations()
-        del self.found[source]
-        return sorted(self.found.values(), key=node_order)
 
     async def try_together(
         self, source: str, latency_ms: float, steps: Sequence[RewriteStep]
@@ -169,9 +178,10 @@ class LookaheadSearch:
         made = await self.combine(source, steps) if steps else []
         if made and made[-1][1] not in self.found:
             numbers, text = made[-1]
-            (answer,) = await self._predict_sources([text])
             root = SearchNode(source, (), latency_ms, 0)
-            self._add_node(root, [steps[number] for number in numbers], text, answer)
+            with suppress(PredictionsEndedError):
+                (answer,) = await self._predict_sources([text])
+                self._add_node(root, [steps[number] for number in numbers], text, answer)
         return sorted(self.found.values(), key=node_order)
 
     async def _run_generations(self) -> None:

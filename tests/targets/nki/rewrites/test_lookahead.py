@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from agent_core.roles import PredictionsEndedError
 from nki_sim.functions import VALID_RANGES
 from state.model import ErrorInfo, PredictedLatency, RewriteStep, digest_of
 from targets.nki.rewrites.lookahead import ExpandKernel, LookaheadSearch, SearchLimits
@@ -343,6 +344,21 @@ async def test_steps_are_tried_together_without_one_of_them():
     (made,) = [node for node in nodes if node.source == "ac"]
     assert made.latency_ms == pytest.approx(63.0)
     assert {item.technique for item in made.steps} == {"flip_a", "flip_c"}
+
+
+async def test_a_search_whose_time_is_over_returns_what_it_has_found():
+    class Hasty(Toy):
+        async def predict(
+            self, sources: Sequence[str], dims: Mapping[str, int] | None = None
+        ) -> list[PredictedLatency]:
+            if self.asked:
+                raise PredictionsEndedError
+            return await super().predict(sources, dims)
+
+    one, found = await search(Hasty({"a": 0.9, "b": 0.8, "c": 0.7}))
+    assert [node.source for node in found] == ["c", "b", "a"]
+    assert one.reasons[-1] == "the share of the run's time for predictions was used up"
+    assert await one.try_together("", 100.0, found[0].steps) == found
 
 
 def test_what_was_judged_before_and_what_is_far_slower_is_not_judged():
