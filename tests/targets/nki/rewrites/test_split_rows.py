@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from targets.nki.rewrites.explore import explore_rewrites
-from targets.nki.rewrites.reader import read_kernel
-from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, TARGET, Sample, relative_error
+from tests.support.kernels import HEADER, Sample, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite
 
 KERNEL = """
 @nki.jit
@@ -42,17 +42,13 @@ def sample(load: str = LOAD, upper: str = UPPER, more: str = "pass") -> Sample:
     return Sample(source, ((256, 512),), add_and_subtract)
 
 
-def split_tiles(made: Sample) -> tuple[list[str], list[str]]:
-    """Sources, and reasons against."""
-    kernel = read_kernel(made.source, made.arguments, TARGET)
-    chosen = [TRANSFORMS["split_rows"]]
-    children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=chosen)
-    return [child.source for child in children], refusals
+def split_tiles(made: Sample) -> str:
+    return find_rewrite(made, "split_rows", "all tiles", {})
 
 
 def test_each_half_has_a_tile_and_transfers_move_half_after_half():
     made = sample()
-    ((source,), _) = split_tiles(made)
+    source = split_tiles(made)
     assert relative_error(made, source) < 1e-6
     assert "# Both halves at once.\n        t_0 = nl.ndarray((64, 128)" in source
     assert "nisa.dma_copy(dst=t_0, src=x[128:192, i * 128 : (i + 1) * 128])" in source
@@ -64,12 +60,9 @@ def test_each_half_has_a_tile_and_transfers_move_half_after_half():
 
 def test_then_the_copy_goes_and_iterations_share_the_partitions():
     made = sample()
-    ((source,), _) = split_tiles(made)
-    for name in ("forward", "stack"):
-        kernel = read_kernel(source, made.arguments, TARGET)
-        children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS[name]])
-        assert children, refusals
-        source = children[0].source
+    source = split_tiles(made)
+    source = find_rewrite(replace(made, source=source), "forward", "copy to low", {"by": "read the source"})
+    source = find_rewrite(replace(made, source=source), "stack", "i", {"iterations": 2})
     assert relative_error(made, source) < 1e-6
     assert "tensor_copy" not in source
     assert source.count("nisa.tensor_tensor(") == 2
@@ -82,7 +75,7 @@ def test_rows_that_nothing_uses_have_no_tile():
         "data1=t[0:64, :]", "data1=low"
     )
     doubled = Sample(source, made.shapes, lambda x: np.concatenate([2 * x[192:256], 0 * x[192:256]]))
-    ((split,), _) = split_tiles(doubled)
+    split = split_tiles(doubled)
     assert relative_error(doubled, split) < 1e-6
     assert "t_64 = nl.ndarray((64, 128)" in split
     assert "t_0" not in split
@@ -102,10 +95,8 @@ SCALE = "nisa.tensor_scalar(dst={0}, data={0}, op0=nl.multiply, operand0=1.0)"
     ],
 )
 def test_a_tile_that_is_not_used_in_parts_stays_whole(changes: dict[str, str], reason: str):
-    (split, *_), _ = split_tiles(sample(**changes))
+    split = split_tiles(sample(**changes))
     assert "t_64" not in split
     assert "u_64" in split  # the other tile can be split
     neither = {**changes, "more": f"{changes.get('more', 'pass')}\n        {SCALE.format('u')}"}
-    made, refusals = split_tiles(sample(**neither))
-    assert not made
-    assert reason in refusals[0]
+    assert reason in find_refusal(sample(**neither), "split_rows", "all tiles")
