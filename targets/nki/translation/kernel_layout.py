@@ -53,6 +53,7 @@ class Choices:
     """Whether masks hide blocks of products that are summed over."""
     has_sum_groups: bool = False
     """Whether products sum over short rows, of which a partition may have several."""
+    has_running_sums: bool = False
     has_split_totals: bool = False
     """Whether reductions around and inside of others may go row by row, through HBM, or at once."""
 
@@ -92,6 +93,8 @@ class KernelLayout:
     """Whether VectorE takes roots of columns, as powers: ScalarE then need not load their table."""
     vectors: tuple[int, ...] = ()
     """Products of matrices and vectors by VectorE, which needs no operand transposed."""
+    scans_sums: bool = False
+    """Whether VectorE makes running sums, as recurrences, and not the tensor engine, with a triangle."""
     whole_totals: bool = False
     """Whether reductions around and inside of others are made at once, from all that they need in SBUF."""
 
@@ -133,8 +136,7 @@ class KernelLayout:
 
     def neighbours(self, written: Choices, *, is_first: bool) -> Iterator[KernelLayout]:
         """Layouts that differ in one thing; at first only in what decides about transfers and engines."""
-        if written.has_split_totals:
-            yield from self._other_totals()
+        yield from self._other_forms(written)
         if written.has_variance:
             yield replace(self, has_moments=not self.has_moments)
         if written.has_hidden_blocks:
@@ -160,10 +162,14 @@ class KernelLayout:
             yield from self._other_copies()
             yield from self._other_tiles(written)
 
-    def _other_totals(self) -> Iterator[KernelLayout]:
-        """Layouts that reduce in the other way; they number operations otherwise, so nothing else is kept."""
-        other = replace(self, rows={}, stored=(), vectors=(), whole_totals=not self.whole_totals)
-        yield from (replace(other, has_moments=has_moments) for has_moments in (False, True))
+    def _other_forms(self, written: Choices) -> Iterator[KernelLayout]:
+        """Layouts that sum in the other way; they number operations otherwise, so nothing else is kept."""
+        plain = replace(self, rows={}, stored=(), vectors=())
+        if written.has_split_totals:
+            other = replace(plain, whole_totals=not self.whole_totals)
+            yield from (replace(other, has_moments=has_moments) for has_moments in (False, True))
+        if written.has_running_sums:
+            yield replace(plain, scans_sums=not self.scans_sums)
 
     def _other_orders(self) -> Iterator[KernelLayout]:
         """Layouts in which the same is done in another order, by other engines, or in longer parts."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from remote.judge.identity.expression import ArrayExpression, ExpressionNode
 from targets.nki.translation.known import KnownArrays, assemble_pieces, view_elements
+from targets.nki.translation.running_sums import find_running_sums
 from targets.nki.translation.simplify import ACTIVATIONS
 from targets.nki.translation.values import Array
 
@@ -19,11 +20,15 @@ _MAX_MOVED = 1 << 26
 def count_work(expression: ArrayExpression) -> dict[str, int]:
     """Return the counts of a problem's `[work]`, by key.
 
-    Products that a constant mask follows are not counted: a kernel may skip what the mask hides.
+    Products that a constant mask follows are not counted: a kernel may skip what the mask hides. Running
+    sums need no product.
     """
-    needed = [expression.nodes[number] for number in _needed(expression)]
+    numbers = list(_needed(expression))
+    needed = [expression.nodes[number] for number in numbers]
+    sums = find_running_sums(expression)
     masked = any(expression.nodes[node.args[0]].shape for node in needed if node.kind == "select")
-    flops = 0 if masked else sum(_product_flops(expression, node) for node in needed)
+    products = [expression.nodes[number] for number in numbers if number not in sums]
+    flops = 0 if masked else sum(_product_flops(expression, node) for node in products)
     counted = [node for node in needed if node.kind in {"unary", "binary", "reduce"}]
     functions = [node for node in counted if node.kind == "unary" and node.params[0] in ACTIVATIONS]
     return {

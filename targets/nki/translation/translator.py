@@ -17,6 +17,7 @@ from targets.base import UntranslatableError
 from targets.nki.translation.kernel import RESERVED, KernelWriter, Signature
 from targets.nki.translation.kernel_layout import KernelLayout
 from targets.nki.translation.minimal_work import count_work
+from targets.nki.translation.running_sums import find_running_sums, scan_sums
 from targets.nki.translation.simplify import NoInstructionError
 from targets.nki.translation.totals import split_totals
 from targets.nki.translation.values import Buffer
@@ -46,23 +47,46 @@ def write_variants(
     """
     given = _load(spec, size, formula)
     signature = make_signature(spec, size)
-    expressions = {is_whole: split_totals(given, is_whole=is_whole) for is_whole in (False, True)}
+    forms = _Forms(given)
     layout = KernelLayout() if near is None else KernelLayout.from_name(near)
-    writer = KernelWriter(expressions[layout.whole_totals], signature, layout)
+    writer = KernelWriter(forms.of(layout), signature, layout)
     try:
         found = {writer.write(): layout.name}
     except NoInstructionError as error:
         raise UntranslatableError(_explain_missing(error, writer.expression, signature)) from error
-    writer.choices.has_split_totals = len({len(one.nodes) for one in expressions.values()}) > 1
+    writer.choices.has_split_totals = forms.has_split_totals
+    writer.choices.has_running_sums = bool(forms.running_sums)
     for other in layout.neighbours(writer.choices, is_first=near is None):
         try:
-            source = KernelWriter(expressions[other.whole_totals], signature, other).write()
+            source = KernelWriter(forms.of(other), signature, other).write()
             found.setdefault(source, other.name)
         except UntranslatableError:
             continue  # this layout does not fit; others do
     counts = {source: _count_instructions(source) for source in found}
     most = _LONGEST * min(counts.values())
     return [(source, name) for source, name in found.items() if counts[source] <= most]
+
+
+class _Forms:
+    """A reference's expression in the forms that layouts choose between."""
+
+    def __init__(self, given: ArrayExpression) -> None:
+        self.running_sums = find_running_sums(given)
+        scanned = scan_sums(given, self.running_sums)
+        self._forms = {
+            (is_whole, scans): split_totals(one, is_whole=is_whole)
+            for scans, one in ((False, given), (True, scanned))
+            for is_whole in (False, True)
+        }
+
+    @property
+    def has_split_totals(self) -> bool:
+        split, whole = (self._forms[is_whole, False] for is_whole in (False, True))
+        return len(split.nodes) != len(whole.nodes)
+
+    def of(self, layout: KernelLayout) -> ArrayExpression:
+        """The form that a layout is of."""
+        return self._forms[layout.whole_totals, layout.scans_sums]
 
 
 def name_arithmetic(layout: str) -> str:
