@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from state import spend
-from state.errors import ReadModelsStale
+from state.errors import NoLog, ReadModelsStale
 from state.events import (
     AgentEnded,
     CallCompleted,
@@ -192,13 +192,20 @@ def require_current(connection: sqlite3.Connection) -> None:
     """Refuse read models of another version.
 
     Raises:
-        ReadModelsStale: another version made them, or they were not made yet.
+        NoLog: they were never made, for a log without events: its owner is making it.
+        ReadModelsStale: another version made them.
     """
+    if get_meta(connection, "projections") is None and _is_empty(connection):
+        raise NoLog("the log is being made; nothing was recorded here yet")
     if not is_current(connection):
         raise ReadModelsStale(
             "the log's lists of runs and attempts are another version's; they are rebuilt when the log is "
             "next opened by its owner: start the daemon, or `agentctl run`"
         )
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM event LIMIT 1").fetchone() is None
 
 
 def rebuild_read_models(connection: sqlite3.Connection, events: Iterable[RecordedEvent]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from state import lock, schema
+from state import lock, projections, schema
 from state.errors import (
     HomeLocked,
     HomeOnNetwork,
@@ -474,3 +474,21 @@ def test_a_log_that_is_made_while_it_is_looked_at_is_none_or_one(tmp_path: Path,
 
     with closing(sqlite3.connect(tmp_path / "events.db", factory=LookedAt)) as connection:
         assert schema.check_version(connection) == (made_before < 3)
+
+
+def test_a_log_without_read_models_yet_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that comes while its owner makes the log."""
+    make = projections.rebuild_read_models
+    seen = []
+
+    def look_first(*arguments: Any) -> None:
+        with LogReader.open(tmp_path) as reader, pytest.raises(NoLog, match="is being made"):
+            seen.append(reader.run_ids())
+        seen.append(None)
+        make(*arguments)
+
+    monkeypatch.setattr(projections, "rebuild_read_models", look_first)
+    EventLog.open(tmp_path).close()
+    assert seen == [None]
+    with LogReader.open(tmp_path) as reader:
+        assert reader.run_ids() == ()
