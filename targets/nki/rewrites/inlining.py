@@ -20,9 +20,13 @@ from targets.nki.rewrites.arithmetic import names_in, substitute_names
 from targets.nki.rewrites.kernel_ir import Guard, Kernel, Loop, Node, Statement, StatementKind, walk_nodes
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.source_tree import SourceError
-from targets.nki.rewrites.values import Affine, Slice, TensorView
+from targets.nki.rewrites.values import Affine, LibrarySymbol, Slice, TensorView
 
 NameMeanings = Mapping[str, str]
+
+_REVERSIBLE = frozenset({"tensor_scalar", "scalar_tensor_tensor"})
+"""Instructions with arguments that turn round the operands of their functions."""
+_COMMUTATIVE = frozenset({"add", "maximum", "minimum", "multiply"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +59,12 @@ def inline_names(kernel: Kernel) -> str | None:
 
 
 def canonicalize_kernel(kernel: Kernel, target: Target) -> Kernel:
-    """Return the kernel as rewrites expect it: removable names inlined, all arguments by keyword."""
-    for changed in (inline_names, _name_arguments):
+    """Return the kernel as rewrites expect it.
+
+    Removable names are inlined, and all arguments are by keyword. Operands of products, sums, maxima and
+    minima are not turned round, which only VectorE could do.
+    """
+    for changed in (inline_names, _name_arguments, _turn_operands_back):
         source = changed(kernel)
         try:
             kernel = kernel if source is None else read_kernel(source, kernel.arguments, target)
@@ -75,6 +83,32 @@ def _name_arguments(kernel: Kernel) -> str | None:
         return [syntax.name_arguments(node.node, list(node.texts))]
 
     return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit)) if placed else None
+
+
+def _turn_operands_back(kernel: Kernel) -> str | None:
+    """The source without reversals that change nothing; None if there are none."""
+    found = {item: flags for item in kernel.operations() if (flags := _idle_reversals(item))}
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if not isinstance(node, Statement) or node not in found:
+            return None
+        return [syntax.replace_arguments(node.node, dict.fromkeys(found[node]))]
+
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit)) if found else None
+
+
+def _idle_reversals(item: Statement) -> list[str]:
+    """The arguments that turn round the operands of a function for which that makes no difference."""
+    if item.op not in _REVERSIBLE:
+        return []
+    return [
+        flag
+        for op, flag in (("op0", "reverse0"), ("op1", "reverse1"))
+        if flag in item.texts
+        and item.arguments.get(flag) is True
+        and isinstance(function := item.arguments.get(op), LibrarySymbol)
+        and function.leaf in _COMMUTATIVE
+    ]
 
 
 def _has_positional_arguments(kernel: Kernel, item: Statement) -> bool:

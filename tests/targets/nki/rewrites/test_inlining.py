@@ -8,10 +8,11 @@ import pytest
 
 import seeds
 from targets.nki.rewrites.explore import explore_rewrites
-from targets.nki.rewrites.inlining import inline_names
+from targets.nki.rewrites.inlining import canonicalize_kernel, inline_names
 from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.reader import read_kernel
-from tests.support.kernels import HEADER, TARGET
+from tests.support.kernels import HEADER, TARGET, Sample, relative_error
+from tests.support.rewrite_outcomes import list_rewrites_by_site
 
 KERNEL = """
 @nki.jit
@@ -44,6 +45,28 @@ def test_starts_and_sizes_are_said_where_they_are_used():
     assert "src=x[i * 128 : i * 128 + 128, :]" in source
     assert "top" not in source
     assert "end" not in source
+
+
+def test_operands_are_turned_back_where_that_changes_nothing():
+    source = HEADER + KERNEL.format(
+        body="""t = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[i * 128 : (i + 1) * 128, :])
+        nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=3.0, reverse0=True)
+        nisa.tensor_scalar(
+            dst=t, data=t, op0=nl.subtract, operand0=1.0, reverse0=True,
+            op1=nl.add, operand1=0.0, reverse1=True,
+        )
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=t)""",
+        after="pass",
+    )
+    made = Sample(source, ((512, 256),), lambda x: 1.0 - 3.0 * x)
+    kernel = canonicalize_kernel(read_kernel(source, made.arguments, TARGET), TARGET)
+    assert "op0=nl.multiply, operand0=3.0)" in kernel.module.code
+    assert "op0=nl.subtract, operand0=1.0, reverse0=True,\n" in kernel.module.code
+    assert "op1=nl.add, operand1=0.0,\n" in kernel.module.code
+    assert relative_error(made, kernel.module.code) < 1e-6
+    sites = list_rewrites_by_site(made, "engine")  # ScalarE has no operands turned round
+    assert [choice for choice, _ in sites["tensor_scalar to t"]] == [{"engine": "scalar"}]
 
 
 def test_views_and_ranges_are_said_too():
