@@ -17,6 +17,7 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import names_in, substitute_names
+from targets.nki.rewrites.elementwise import COMMUTATIVE_OPERATORS
 from targets.nki.rewrites.kernel_ir import Guard, Kernel, Loop, Node, Statement, StatementKind, walk_nodes
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.source_tree import SourceError
@@ -26,7 +27,6 @@ NameMeanings = Mapping[str, str]
 
 _REVERSIBLE = frozenset({"tensor_scalar", "scalar_tensor_tensor"})
 """Instructions with arguments that turn round the operands of their functions."""
-_COMMUTATIVE = frozenset({"add", "maximum", "minimum", "multiply"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ def _idle_reversals(item: Statement) -> list[str]:
         if flag in item.texts
         and item.arguments.get(flag) is True
         and isinstance(function := item.arguments.get(op), LibrarySymbol)
-        and function.leaf in _COMMUTATIVE
+        and function.leaf in COMMUTATIVE_OPERATORS
     ]
 
 

@@ -303,6 +303,15 @@ class Kernel:
         """The instructions that touch a tensor, in source order."""
         return list(self._users_by_tensor.get(tensor.id, ()))
 
+    def uses_of(self, tensor: Tensor) -> list[tuple[Statement, Access]]:
+        """Every operand that is a tensor or part of it, with its instruction, in source order."""
+        return [
+            (item, access)
+            for item in self.users_of(tensor)
+            for access in item.accesses
+            if access.tensor.id == tensor.id
+        ]
+
     @cached_property
     def _users_by_tensor(self) -> Mapping[int, list[Statement]]:
         found: dict[int, list[Statement]] = {}

@@ -5,7 +5,7 @@ So is a tile of a list, if each iteration uses only one of them: the list become
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import libcst as cst
@@ -89,7 +89,7 @@ def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
         raise RewriteRefused(f"{tensor.name} is declared under a condition")
     if tensor.id in kernel.escaping_ids:
         raise RewriteRefused(f"{tensor.name} has a second name or is used by what cannot be read")
-    if tensor.copies and not _uses_one_tile(users, tensor, loop):
+    if tensor.copies and not _uses_one_tile(kernel, tensor, loop):
         raise RewriteRefused(
             f"an iteration over {loop.var} uses several tiles of {tensor.name}, or part of a list"
         )
@@ -105,17 +105,14 @@ def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
         raise RewriteRefused(f"iterations over {loop.var} do not start by filling {tensor.name}")
 
 
-def _uses_one_tile(users: Sequence[Statement], tensor: Tensor, loop: Loop) -> bool:
+def _uses_one_tile(kernel: Kernel, tensor: Tensor, loop: Loop) -> bool:
     """Whether all operands in one iteration are the same tile of a list."""
     outer = frozenset(item.id for item in (*loop.path, loop))
-    picks = {access.view.picks for item in users for access in item.accesses if access.tensor.id == tensor.id}
-    texts = [
-        item.texts.get(access.role)
-        for item in users
-        for access in item.accesses
-        if access.tensor.id == tensor.id
-    ]
-    return len(picks) == 1 and all(pick.loops <= outer for pick in next(iter(picks))) and all(texts)
+    uses = kernel.uses_of(tensor)
+    picks = {access.view.picks for _, access in uses}
+    if len(picks) != 1 or any(pick.loops - outer for pick in next(iter(picks))):
+        return False
+    return all(access.role in item.texts for item, access in uses)
 
 
 def _declare_tile(declared: Statement) -> cst.BaseStatement:

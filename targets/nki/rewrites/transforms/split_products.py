@@ -15,7 +15,7 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement, StatementKind
+from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement, StatementKind
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, number_site
 from targets.nki.rewrites.values import Tensor
 
@@ -126,18 +126,8 @@ def _check_tile(kernel: Kernel, tensor: Tensor) -> None:
     opaque = [item for item in kernel.statements if item.kind is StatementKind.OPAQUE]
     if any(tensor.name in item.uses for item in opaque):
         raise RewriteRefused(f"{tensor.name} is used by what cannot be read")
-    for access in _writes(kernel, tensor):
-        if not access.view.plain:
-            raise RewriteRefused(f"{tensor.name} is written rearranged")
-
-
-def _writes(kernel: Kernel, tensor: Tensor) -> list[Access]:
-    return [
-        access
-        for item in kernel.users_of(tensor)
-        for access in item.accesses
-        if access.writes and access.tensor.id == tensor.id
-    ]
+    if any(access.writes and not access.view.plain for _, access in kernel.uses_of(tensor)):
+        raise RewriteRefused(f"{tensor.name} is written rearranged")
 
 
 class _SplitWriter:

@@ -95,7 +95,7 @@ class SplitRows(Transform[str]):
 def _list_parted_tiles(kernel: Kernel) -> Iterator[Statement]:
     """The declarations of tiles of which an instruction takes some rows."""
     for item in kernel.declarations.values():
-        if item.tensor is not None and any(_is_part(access) for _, access in _list_uses(kernel, item.tensor)):
+        if item.tensor is not None and any(_is_part(access) for _, access in kernel.uses_of(item.tensor)):
             yield item
 
 
@@ -117,12 +117,6 @@ def _plan_splits(kernel: Kernel) -> list[RowSplit]:
     return made
 
 
-def _list_uses(kernel: Kernel, tensor: Tensor) -> Iterator[tuple[Statement, Access]]:
-    """Every operand that is the tile or part of it, with its instruction."""
-    for item in kernel.users_of(tensor):
-        yield from ((item, access) for access in item.accesses if access.tensor.id == tensor.id)
-
-
 def _is_part(access: Access) -> bool:
     """Whether an operand is some of a tile's rows, the same in every iteration."""
     rows = access.view.box[0]
@@ -137,7 +131,7 @@ def _plan_split(kernel: Kernel, declared: Statement, taken: set[str]) -> RowSpli
     if tensor.copies or tensor.id in kernel.escaping_ids or kernel.binding_counts[name] != 1:
         raise RewriteRefused(f"{name} is a list of tiles, or has a second name")
     windows, moved = set[tuple[int, int]](), False
-    for item, access in _list_uses(kernel, tensor):
+    for item, access in kernel.uses_of(tensor):
         if _is_part(access):
             _check_part(item, access)
             rows = access.view.box[0]
