@@ -20,6 +20,11 @@ class Run:
     count: str | int
 
 
+def transfer_text(target: str, source: str) -> str:
+    """Return a transfer whose descriptors are made before the launch, because its addresses are known."""
+    return f"nisa.dma_copy(dst={target}, src={source}, dge_mode=nisa.dge_mode.none)"
+
+
 def array_text(
     buffer: Buffer, access: Access, *, runs: Sequence[Run | int], fixed: Mapping[Atom, str]
 ) -> str:

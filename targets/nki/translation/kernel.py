@@ -8,7 +8,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from math import prod
 
-from remote.judge.identity.expression import ArrayExpression, Shape, strides_of
+from remote.judge.identity.expression import (
+    ArrayExpression,
+    AxisAlignment,
+    Shape,
+    align_view,
+    strides_of,
+)
 from targets.base import UntranslatableError
 from targets.nki.translation import combine, elementwise, loads, moments, packed_tiles, products
 from targets.nki.translation.access import (
@@ -22,6 +28,7 @@ from targets.nki.translation.access import (
 from targets.nki.translation.activations import ActivationFinder
 from targets.nki.translation.delay import delay_last
 from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
+from targets.nki.translation.direct_copies import write_copies
 from targets.nki.translation.hidden_blocks import find_ranges, split_into_blocks
 from targets.nki.translation.interleave import interleave_kernel, share_copies
 from targets.nki.translation.kernel_layout import Choices, KernelLayout
@@ -41,7 +48,7 @@ from targets.nki.translation.stage import (
     StageContext,
     Store,
 )
-from targets.nki.translation.stage_layouts import StageLayout, find_layouts, usual_layouts
+from targets.nki.translation.stage_layouts import StageLayout, cut_tiles, find_layouts, usual_layouts
 from targets.nki.translation.stores import write_stores
 from targets.nki.translation.text import INDENT, NameTable
 from targets.nki.translation.totals import find_parts_of_sums, find_row_results
@@ -276,12 +283,22 @@ class KernelWriter:
         base, *pieces = node.args
         if self.expression.nodes[base].kind != "unknown" and not self._covers(node.shape, pieces):
             found.append(_Target(base, target.buffer, target.strides, target.offset))
-        own = strides_of(node.shape)
+        if strides_of(node.shape) != target.strides and not all(map(self._is_moved, pieces)):
+            return [target]
         for piece, (strides, offset) in zip(pieces, node.params, strict=True):
-            if own != target.strides:
+            shape = self.expression.nodes[piece].shape
+            placed = align_view(node.shape, shape, strides, offset)
+            if placed is None:
                 return [target]
-            found += self._pieces(_Target(piece, target.buffer, strides, offset + target.offset))
+            found += self._pieces(_place_piece(target, piece, len(shape), placed))
         return found
+
+    def _is_moved(self, number: int) -> bool:
+        """Whether an operation takes elements of an input as they are, or is known."""
+        node = self.expression.nodes[number]
+        if node.kind == "view":
+            return self._is_moved(node.args[0])
+        return node.kind == "input" or self.known.is_known(number)
 
     def _covers(self, shape: Shape, pieces: Sequence[int]) -> bool:
         return sum(prod(self.expression.nodes[piece].shape) for piece in pieces) >= prod(shape)
@@ -327,6 +344,9 @@ class KernelWriter:
     def _write_nest(self, node: int, stores: Sequence[Store], atoms: Sequence[Atom]) -> list[str]:
         """Write a stage with the chosen loop on the partitions, else with the first that can be written."""
         stores, atoms = merge_loops(scale_behind_maxima(stores), atoms)
+        copied = write_copies(stores, self.names)
+        if copied is not None:
+            return copied
         grouped = group_sums(stores, atoms)
         self.choices.has_sum_groups |= grouped != stores
         blocks, loops = split_into_blocks(stores)
@@ -360,6 +380,7 @@ class KernelWriter:
         raise (unstored or failures)[0]
 
     def _write_layout(self, layout: StageLayout) -> list[str]:
+        layout = cut_tiles(layout, self.layout.parts)
         stores, row, atoms = layout.stores, layout.row, layout.atoms
         measured = use_moments(stores)
         self.choices.has_variance |= measured is not None
@@ -435,6 +456,15 @@ class KernelWriter:
         if self.layout.spared is not None:
             context.busy[self.layout.spared] = _SPARED_TILES * _longest_tile(nest, items)
         return context
+
+
+def _place_piece(target: _Target, piece: int, axes: int, placed: AxisAlignment) -> _Target:
+    """Where a piece of an assembled result goes, whose axes run along those of the result."""
+    strides = [0] * axes
+    for axis, (own, step) in placed.axes.items():
+        strides[own] = step * target.strides[axis]
+    starts = sum(start * stride for start, stride in zip(placed.starts, target.strides, strict=True))
+    return _Target(piece, target.buffer, tuple(strides), target.offset + starts)
 
 
 def _lacks_outer(item: Value) -> bool:

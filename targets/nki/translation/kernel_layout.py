@@ -16,6 +16,8 @@ _TURNED_LENGTHS = (512, 256)
 """float32 in one partition of a bank of PSUM that transposed blocks fill."""
 _HALVES = 4
 """Lengths of tiles, each half of the one before, of which the longest is taken that fits."""
+_PARTS = (2, 4, 8, 1)
+"""Parts that tiles are cut in."""
 _WAYS = (4, 2, 8, 1)
 """Iterations of outer loops that are side by side."""
 
@@ -76,6 +78,8 @@ class KernelLayout:
     loads_again: bool = False
     """Whether what tiles of rows share is loaded for each of them, after their rows, and not before all."""
     tile_length: int = _TILE_LENGTHS[0]
+    parts: int = 1
+    """Parts, at most, that tiles are cut in, so that engines work on one while others are moved."""
     ways: int = 1
     stored: tuple[int, ...] = ()
     """Operations whose results go through HBM, so that what follows has a layout of its own."""
@@ -121,7 +125,7 @@ class KernelLayout:
         """What of the layout decides how results are rounded, as text; the rest is order and memory."""
         order = KernelLayout()
         kept = replace(
-            self, ways=1, late=0, later=0, shared=None,
+            self, parts=1, ways=1, late=0, later=0, shared=None,
             turned_length=order.turned_length, loads_again=order.loads_again,
         )  # fmt: skip
         return kept.name
@@ -174,6 +178,7 @@ class KernelLayout:
     def _other_orders(self) -> Iterator[KernelLayout]:
         """Layouts in which the same is done in another order, by other engines, or in longer parts."""
         yield from (replace(self, ways=ways) for ways in _WAYS if ways != self.ways)
+        yield from (replace(self, parts=parts) for parts in _PARTS if parts != self.parts)
         yield from (replace(self, late=late, later=0) for late in _LATE if late != self.late)
         if self.late and not self.later:
             yield from (replace(self, late=self.late + more, later=self.late) for more in _BETWEEN)

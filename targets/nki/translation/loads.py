@@ -8,7 +8,7 @@ from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
-from targets.nki.translation.hbm import Run, array_text
+from targets.nki.translation.hbm import Run, array_text, transfer_text
 from targets.nki.translation.layout import PARTITIONS
 from targets.nki.translation.stage import Box, Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, product_text, sum_text
@@ -196,7 +196,7 @@ def write_transfer(
         runs += [1] if not tile.free else []
         source = array_text(load.buffer, load.access, runs=runs, fixed={**context.variables, **fixed})
         target = context.view(tile, rows, walked, boxes, fixed)
-        lines.add(f"nisa.dma_copy(dst={target}, src={source})")
+        lines.add(transfer_text(target, source))
 
 
 def _partition_runs(load: Load, tile: Tile, rows: Rows) -> list[Run | int]:

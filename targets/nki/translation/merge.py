@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import prod
 
@@ -447,8 +448,17 @@ def row_groups(
     if found or not fits:
         return [(inner, ()) for inner in found]
     others = [one for one in atoms if one != atom]
-    sides = (tuple(others[:count]) for count in range(1, len(others) + 1))
-    return [(max(fits), side) for side in sides if max(fits) * width(side) <= _ROW_GROUPS[-1]][:1]
+    fullest = min(fits, key=lambda inner: (_count_steps(atom, inner), -inner))
+    found_sides = []
+    for inner in dict.fromkeys((max(fits), fullest)):
+        sides = (tuple(others[:count]) for count in range(1, len(others) + 1))
+        found_sides += [(inner, side) for side in sides if inner * width(side) <= _ROW_GROUPS[-1]][:1]
+    return found_sides
+
+
+def _count_steps(atom: Atom, inner: int) -> int:
+    """How many rows of a loop each partition has in all tiles, with so many of them in a partition."""
+    return inner * -(-atom.size // inner // PARTITIONS)
 
 
 def _group_sizes(atom: Atom, fits: Sequence[int], width: int) -> list[int]:
@@ -460,9 +470,7 @@ def _group_sizes(atom: Atom, fits: Sequence[int], width: int) -> list[int]:
     if not fits:
         return []
 
-    def work(inner: int) -> int:
-        return inner * -(-atom.size // inner // PARTITIONS)
-
+    work = partial(_count_steps, atom)
     least = min(map(work, fits))
     largest = [max((one for one in fits if one * width <= room), default=0) for room in _ROW_GROUPS]
     fuller = [inner for inner in fits if work(inner) == least]

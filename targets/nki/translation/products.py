@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from targets.nki.translation.access import Atom
-from targets.nki.translation.hbm import Run, array_text
+from targets.nki.translation.hbm import Run, array_text, transfer_text
 from targets.nki.translation.layout import BANK, PARTITIONS, is_scattered, padded_width
 from targets.nki.translation.simplify import make_binary
 from targets.nki.translation.stacking import HALF, Stack, find_stack
@@ -309,7 +309,7 @@ def _load_part(bank: Bank, pair: _Operands, chunk: Rows, places: dict[Atom, str]
     fixed = {**context.variables, **places}
     source = array_text(load.buffer, load.access, runs=runs, fixed=fixed)
     target = filled(name, [chunk.count, *bank.counts], sizes)
-    bank.lines.add(f"nisa.dma_copy(dst={target}, src={source})")
+    bank.lines.add(transfer_text(target, source))
     return target
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from targets.nki.translation import convolution
@@ -12,11 +12,14 @@ from targets.nki.translation.layout import is_batch, rank_rows
 from targets.nki.translation.merge import pair_rows, row_groups, row_pairs, split_rows
 from targets.nki.translation.spread_sums import find_neighbours, spread_sums, with_own_loops
 from targets.nki.translation.stage import Store
+from targets.nki.translation.values import Assembled, Scan, Value
 
 _Makers = dict[str | None, Callable[[], "StageLayout"]]
 """Layouts by name, each as a function that makes it."""
 _SPREAD = " spread"
 """What names of layouts have with sums that all partitions get."""
+_CUT_LOOPS = 2
+"""Loops inside a tile from which on the outermost may be cut: parts of single rows are short runs."""
 _ITERATIONS_INSIDE = (2, 4)
 """Iterations of a loop of independent products that a tile may hold."""
 
@@ -140,6 +143,34 @@ def find_layouts(stores: Sequence[Store], atoms: tuple[Atom, ...], *, spreads_fi
     likely = spread if spreads_first else {}
     likely |= {**packed, **paired, **(same or grouped), first: alone[first], **batched, **spread, **grouped}
     return likely | {name: alone[name] for name in others}
+
+
+def find_bound(values: Iterable[Value]) -> frozenset[Atom]:
+    """The loops of which operations need all steps at once."""
+    items = {item for value in values for item in value.walk()}
+    along = {item.along for item in items if isinstance(item, Scan)}
+    parts = (part for item in items if isinstance(item, Assembled) for part in item.parts)
+    boxes = {atom for part in parts for own, _, inner in part.box for atom in (own, inner)}
+    return frozenset().union(along, boxes, *(item.bound for item in items))
+
+
+def cut_tiles(layout: StageLayout, most: int) -> StageLayout:
+    """A layout whose tiles are cut in at most so many parts, which follow each other in a loop.
+
+    The engines then work on one part while another one is moved. The outermost loop inside the tiles is
+    cut; the layout is as it was if its steps do not divide.
+    """
+    values = [store.value for store in layout.stores]
+    fixed = {layout.row, layout.inside, layout.grouped, *layout.outside, *find_bound(values)}
+    inside = [atom for atom in layout.atoms if atom not in fixed and not is_batch(values, atom)]
+    count = max((n for n in range(2, most + 1) if inside and inside[0].size % n == 0), default=1)
+    if count == 1 or len(inside) + (layout.grouped is not None) < _CUT_LOOPS:
+        return layout
+    first = inside[0]
+    if count == first.size:
+        return replace(layout, outside=(*layout.outside, first))
+    stores, atoms, outer = split_rows(layout.stores, layout.atoms, first, first.size // count)
+    return replace(layout, stores=stores, atoms=atoms, outside=(*layout.outside, outer))
 
 
 def usual_layouts(choices: Mapping[str | None, object], *, spreads_first: bool) -> list[str | None]:

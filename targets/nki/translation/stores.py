@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
-from targets.nki.translation.hbm import Run, array_text
+from targets.nki.translation.hbm import Run, array_text, transfer_text
 from targets.nki.translation.loads import MAX_LOOPS, turn_tile
 from targets.nki.translation.stage import StageContext, Store, Tile
 from targets.nki.translation.text import Lines
@@ -60,7 +60,7 @@ def _write_store(context: StageContext, store: Store) -> None:
         target = array_text(
             store.buffer, store.access, runs=context.runs(whole, rows, {}), fixed=context.variables
         )
-        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, free)})")
+        lines.add(transfer_text(target, context.view(tile, rows, free)))
 
 
 def _keep_rows(context: StageContext, store: Store, tile: Tile, lines: Lines) -> bool:
@@ -108,7 +108,7 @@ def _write_paired_store(context: StageContext, store: Store) -> None:
     with context.rows(lines, pair.both) as rows, ExitStack() as stack:
         fixed = {atom: enter_loop(context, stack, lines, atom) for atom in around}
         target = array_text(store.buffer, store.access, runs=runs, fixed={**context.variables, **fixed})
-        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, walked, fixed=fixed)})")
+        lines.add(transfer_text(target, context.view(tile, rows, walked, fixed=fixed)))
 
 
 def _write_joint(context: StageContext, joint: JointStore) -> bool:
@@ -138,7 +138,7 @@ def _write_joint(context: StageContext, joint: JointStore) -> bool:
     with context.rows(lines, nest.row) as rows:
         runs = context.runs(tile, rows, {})
         target = array_text(joint.buffer, joint.access, runs=runs, fixed=context.variables)
-        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, free)})")
+        lines.add(transfer_text(target, context.view(tile, rows, free)))
     return True
 
 
@@ -182,7 +182,7 @@ def _write_interleaved(context: StageContext, group: Sequence[Store]) -> None:
         target = array_text(
             group[0].buffer, access, runs=context.runs(joint, rows, {}), fixed=context.variables
         )
-        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(joint, rows, free)})")
+        lines.add(transfer_text(target, context.view(joint, rows, free)))
 
 
 def _lies_as_stored(store: Store, tile: Tile, free: Sequence[Atom]) -> bool:

@@ -14,6 +14,7 @@ from remote.judge.identity.expression import (
 )
 from seeds.spec import ProblemSpec
 from targets.base import UntranslatableError
+from targets.nki.translation.borders import split_borders
 from targets.nki.translation.kernel import RESERVED, KernelWriter, Signature
 from targets.nki.translation.kernel_layout import KernelLayout
 from targets.nki.translation.minimal_work import count_work
@@ -45,7 +46,7 @@ def write_variants(
     Raises:
         UntranslatableError: there is no translation; the message names what is in the way.
     """
-    given = _load(spec, size, formula)
+    given = split_borders(_load(spec, size, formula))
     signature = make_signature(spec, size)
     forms = _Forms(given)
     layout = KernelLayout() if near is None else KernelLayout.from_name(near)
