@@ -19,6 +19,9 @@ SLACK = 8
 Float32 products in parts are three for one, and making the parts for each product costs twice as much again.
 """
 
+TILE_RUNS = 4
+"""Whole runs whose work the tiles of all input sets may take together; whole outputs take more of them."""
+
 _FLOPS_PER_UNIT = 2 * 128 * 512 * 128 / (128 * 512 + 128 * 128 + 128 * 512)
 """For matrix products: the FLOPs of the largest nc_matmul per element of its operands."""
 
@@ -32,14 +35,21 @@ def work_limit(spec: ProblemSpec, size: str) -> int:
 
 
 def tile_work_limit(spec: ProblemSpec, size: str, sets: int) -> int:
-    """Return the units that the runs for tiles of all input sets may take together."""
-    pool, dims = (
-        tiles.make_tile_pool(spec, size, secret=""),
-        spec.dims(size),
-    )  # only their size counts
+    """Return the units that the runs for tiles of all input sets may take together.
+
+    Four tiles of a product of products in blocks of 512 rows, or of a scan, need nearly everything. So a
+    set's tiles may take what a whole run may, while all sets stay within `TILE_RUNS` whole runs.
+    """
+    whole = SLACK * _least_work(spec, size) * sets
+    capped = min(whole, TILE_RUNS * work_limit(spec, size))
+    return max(LEAST_LIMIT, capped, int(whole * _judged_share(spec, size)))
+
+
+def _judged_share(spec: ProblemSpec, size: str) -> float:
+    """Return the share of the outputs' elements that one candidate's tiles have."""
+    pool, dims = tiles.make_tile_pool(spec, size, secret=""), spec.dims(size)  # only their size counts
     shown = sum(prod(end - first for first, end in pool[at].box) for at in tiles.choose_tiles(pool, b""))
-    share = shown / sum(prod(output.resolve_shape(dims)) for output in spec.outputs)
-    return max(LEAST_LIMIT, int(SLACK * _least_work(spec, size) * share * sets))
+    return shown / sum(prod(output.resolve_shape(dims)) for output in spec.outputs)
 
 
 def _least_work(spec: ProblemSpec, size: str) -> int:

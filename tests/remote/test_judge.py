@@ -168,14 +168,24 @@ def test_the_limit_on_work_leaves_honest_kernels_room():
     assert work_limits.work_limit(larger, "full") > 3 * work_limits.work_limit(largest, "full")
 
 
-def test_tiles_of_all_sets_may_take_what_their_share_of_the_work_asks_for():
+def test_tiles_of_all_sets_may_take_what_they_need_of_the_whole():
     large, small = seeds.load_problem("matmul").spec, seeds.load_problem("mamba").spec
     one_tile = large.model_copy(update={"sizes": {"full": {"M": 512, "N": 512, "K": 1 << 20}}})
-    assert work_limits.tile_work_limit(large, "full", 17) == work_limits.LEAST_LIMIT
+    capped = work_limits.TILE_RUNS * work_limits.work_limit(large, "full")
+    assert work_limits.tile_work_limit(large, "full", 17) == capped
     assert work_limits.tile_work_limit(one_tile, "full", 17) == pytest.approx(
         17 * work_limits.work_limit(one_tile, "full"), rel=0.01
     )
-    assert work_limits.tile_work_limit(small, "full", 17) >= work_limits.LEAST_LIMIT
+    assert work_limits.tile_work_limit(small, "reduced", 17) == work_limits.LEAST_LIMIT
+
+
+@pytest.mark.parametrize(("name", "whole"), [("swiglu", 3.1e9), ("mamba", 1.4e9)])
+def test_a_tile_may_need_the_whole_kernel_on_every_set(name, whole):
+    """Units of a whole run of `swiglu` with split products, and of a scan: each tile needs most of it."""
+    spec = seeds.load_problem(name).spec
+    sets = len(suite.all_sets(spec)) + 1
+    assert whole < work_limits.work_limit(spec, "full")
+    assert whole * sets < work_limits.tile_work_limit(spec, "full", sets)
 
 
 def test_inputs_are_kept_up_to_the_limit_and_the_oldest_goes_first(job, monkeypatch):
