@@ -31,6 +31,10 @@ NEAR_EQUAL = 1.005
 """Ratio of predicted latencies below which two kernels count as equally fast."""
 MAX_NEAR_EQUALS = 2
 """Kernels that are judged of a group of equally fast ones; the second one, in case the first is wrong."""
+FINER_SEQUENCES = 3
+"""Sequences with fewer split products that are predicted if the fastest kernel rounds too much."""
+SPLITTING = "split_products"
+"""The technique whose steps round."""
 NARROW_FUNCTIONS = frozenset({"log", "sqrt", "rsqrt", "reciprocal", "sin", "arctan"})
 """Functions of ScalarE that are valid for some magnitudes only: `nki_sim.functions.VALID_RANGES`."""
 
@@ -80,7 +84,12 @@ async def _search_variants(
     if found and any(map(_narrows_domain, found[0].steps)):
         wide = [step for step in found[0].steps if not _narrows_domain(step)]
         found = await search.try_together(parent, raised_ms, wide)
-    chosen = select_variants(found, request.variants, parent_ms, frozenset(request.known))
+    rough = await engine.find_rough(found)
+    if found and found[0].source in rough:
+        for steps in make_finer_sequences(found, rough):
+            found = await search.try_together(parent, raised_ms, steps)
+        rough = await engine.find_rough(found)
+    chosen = select_variants(found, request.variants, parent_ms, frozenset(request.known), rough=rough)
     reasons = (*engine.left_out, *search.reasons)
     variants = Variants(parent_ms=parent_ms, found=tuple(map(_make_variant, chosen)), reasons=reasons)
     return LookAheadAnswer(
@@ -147,6 +156,23 @@ class _EngineClient:
             )
         return found
 
+    async def find_rough(self, found: Sequence[SearchNode]) -> frozenset[str]:
+        """Return those kernels whose rounding may exceed the problem's tolerance.
+
+        It is estimated once for all kernels with the same splits, because other rewrites do not change it.
+        """
+        alike: dict[frozenset[str], list[SearchNode]] = {}
+        for one in found:
+            alike.setdefault(frozenset(step.site for step in one.steps if _splits(step)), []).append(one)
+        groups = [group for group in alike.values() if "bfloat16" in group[0].source]
+        if not groups:
+            return frozenset()
+        sources = [group[0].source for group in groups]
+        made = await self.ask({"job": "rounding", "sources": sources, **self.shapes})
+        errors = zip(groups, made["rounding"], strict=True)
+        rough = (group for group, error in errors if error > self.shapes["rel_l2"])
+        return frozenset(one.source for group in rough for one in group)
+
     async def combine_steps(
         self, source: str, steps: Sequence[RewriteStep]
     ) -> list[tuple[tuple[int, ...], str]]:
@@ -183,15 +209,38 @@ def _prediction_reason(variant: Variant, parent_ms: float) -> str:
     return f"looking ahead predicts {variant.latency_ms:.4g} ms, {verb} from {parent_ms:.4g} ms: {gains}"
 
 
+def make_finer_sequences(found: Sequence[SearchNode], rough: frozenset[str]) -> list[list[RewriteStep]]:
+    """The steps of the fastest kernel with single splits of kernels that round less, and without splits."""
+    steps = found[0].steps
+    splits = [step for one in found if one.source not in rough for step in one.steps if _splits(step)]
+    best: dict[str, RewriteStep] = {}
+    for step in sorted(splits, key=lambda step: -step.speedup):
+        best.setdefault(step.site, step)
+    at = next((number for number, step in enumerate(steps) if _splits(step)), len(steps))
+    before, after = steps[:at], [step for step in steps[at:] if not _splits(step)]
+    kept = [[split] for split in list(best.values())[: FINER_SEQUENCES - 1]]
+    return [[*before, *split, *after] for split in (*kept, [])]
+
+
+def _splits(step: RewriteStep) -> bool:
+    return step.technique == SPLITTING
+
+
 def select_variants(
-    found: Sequence[SearchNode], count: int, parent_ms: float, known: frozenset[str]
+    found: Sequence[SearchNode],
+    count: int,
+    parent_ms: float,
+    known: frozenset[str],
+    *,
+    rough: frozenset[str] = frozenset(),
 ) -> list[SearchNode]:
     """Return `count` kernels to judge: faster than the parent, preferably different from one another.
 
     None has a code in `known`, nor more steps than another one that is as fast. At most two are of almost
     the same predicted latency: judging the others would take time and tell little. If there are fewer, one
     slower kernel is included, because the way forward may lead through it. The fastest without a new
-    function of a narrow domain is always there, since all others may fail for that function.
+    function of a narrow domain is always there, since all others may fail for that function. For the same
+    reason at most half are in `rough`, kernels that may round too much, if there are others.
     """
     fresh = {one.code: one for one in reversed(found) if one.code not in known}
     ordered = sorted(fresh.values(), key=node_order)
@@ -202,11 +251,26 @@ def select_variants(
             chosen.append(one)
     rest = [one for one in faster if not any(_is_near_duplicate(one, other) for other in chosen)]
     slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLOWDOWN_LIMIT * parent_ms]
-    picked = [*_thin_near_equals([*chosen, *rest]), *slower[:1]][:count]
+    mixed = _mix_rough(_thin_near_equals([*chosen, *rest]), faster, rough, most=max(1, count // 2))
+    picked = [*mixed, *slower[:1]][:count]
     wide = next(filter(_is_wide, faster), None)
     if wide is None or wide in picked or len(picked) < 2:
         return picked
     return [*picked[: count - 1], wide]
+
+
+def _mix_rough(
+    variants: list[SearchNode], faster: Sequence[SearchNode], rough: frozenset[str], *, most: int
+) -> list[SearchNode]:
+    """Keep `most` rough variants if there are others, of which the first comes second at the latest."""
+    fine = [one for one in variants if one.source not in rough]
+    fine = fine or [one for one in faster if one.source not in rough][:1]
+    if not fine:
+        return variants
+    kept = [one for one in variants if one.source in rough][:most]
+    mixed = [one for one in variants if one in kept or one in fine[1:]]
+    mixed.insert(0 if variants[0] is fine[0] else 1, fine[0])
+    return mixed
 
 
 def _thin_near_equals(variants: Sequence[SearchNode]) -> list[SearchNode]:

@@ -24,6 +24,7 @@ from targets.nki.rewrites.proxy_problem import count_instructions, find_proxy_pr
 from targets.nki.rewrites.random_walk import walk_randomly
 from targets.nki.rewrites.rank import RankingEvidence, expected_log_speedup, rank_rewrites, select_rewrites
 from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.rounding import estimate_rounding
 from targets.nki.rewrites.sequence_replay import follow_sequence, replay_sequence
 from targets.nki.rewrites.source_form import describe_form
 from targets.nki.rewrites.source_simplification import simplify_source
@@ -192,6 +193,13 @@ def _retrace_job(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _rounding_job(values: dict[str, Any]) -> dict[str, Any]:
+    """The relative errors that the split products of these sources lead to."""
+    arguments, target = _parse_arguments(values), targets.load(values["target"])
+    kernels = (read_kernel(source, arguments, target) for source in values["sources"])
+    return {"rounding": list(map(estimate_rounding, kernels))}
+
+
 def _random_walk_job(values: dict[str, Any]) -> dict[str, Any]:
     """The source after a random sequence of rewrites; its length and steps are drawn by a seed."""
     random = Random(values["seed"])  # noqa: S311  a search, no secret
@@ -298,6 +306,7 @@ _JOB_HANDLERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "combine": _combine_job,
     "replay": _replay_job,
     "retrace": _retrace_job,
+    "rounding": _rounding_job,
     "random_walk": _random_walk_job,
     "simplify": _simplify_job,
 }

@@ -14,7 +14,11 @@ from agent_core.roles import PredictionsEndedError
 from nki_sim.functions import VALID_RANGES
 from state.model import ErrorInfo, PredictedLatency, RewriteStep, digest_of
 from targets.nki.rewrites.lookahead import ExpandKernel, LookaheadSearch, SearchLimits
-from targets.nki.rewrites.lookahead_role import NARROW_FUNCTIONS, select_variants
+from targets.nki.rewrites.lookahead_role import (
+    NARROW_FUNCTIONS,
+    make_finer_sequences,
+    select_variants,
+)
 from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed
 
 AMPLE = SearchLimits(predictions=200, instructions=10**9, depth=12, width=3)
@@ -332,6 +336,36 @@ def test_one_kernel_has_no_function_of_a_narrow_domain():
     assert select_variants([*others, same], 1, 100.0, frozenset()) == [others[0]]
     assert select_variants([*others], 2, 100.0, frozenset()) == others
     assert VALID_RANGES.keys() == NARROW_FUNCTIONS
+
+
+def test_at_most_half_of_the_kernels_may_round_too_much():
+    names = "abcdefgh"
+    reached = [search_node(name, 50 + number) for number, name in enumerate(names)]
+    rough = frozenset("abcdefg")
+    chosen = select_variants(reached, 4, 100.0, frozenset(), rough=rough)
+    assert [one.source for one in chosen] == ["a", "h", "b"]
+    chosen = select_variants(reached, 4, 100.0, frozenset(), rough=frozenset("bcdefg"))
+    assert [one.source for one in chosen] == ["a", "b", "c", "h"]
+    chosen = select_variants(reached, 4, 100.0, frozenset(), rough=frozenset(names))
+    assert [one.source for one in chosen] == ["a", "b", "c", "d"]
+
+
+def test_sequences_with_fewer_split_products_are_those_of_kernels_that_round_less():
+    every, gate, up, engine = (
+        RewriteStep(technique=technique, site=site, title=site, speedup=speedup)
+        for technique, site, speedup in (
+            ("split_products", "all products", 1.3),
+            ("split_products", "products to gate", 1.08),
+            ("split_products", "products to up", 1.09),
+            ("engine", "copy", 1.01),
+        )
+    )
+    all_split, one, other, two = (
+        SearchNode(name, steps, 50, 10, name)
+        for name, steps in zip("abcd", ((every, engine), (gate,), (engine, up), (gate, up)), strict=True)
+    )
+    made = make_finer_sequences([all_split, one, other, two], frozenset("ad"))
+    assert made == [[up, engine], [gate, engine], [engine]]
 
 
 async def test_steps_are_tried_together_without_one_of_them():

@@ -22,10 +22,13 @@ from targets.nki.rewrites import worker
 from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
 from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.rounding import count_split_products
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS, list_transforms
 from tests.support.kernels import HEADER, TARGET
 
 SHAPES = ((256, 128), (256, 1024))
+ARGUMENTS = [ArrayArgument(shape, "float32") for shape in SHAPES]
+TOLD_ARGUMENTS = [[list(shape), "float32"] for shape in SHAPES]
 ROUNDED = 1e-5
 """Two parts of 8 bits each are off by less, and one part alone by a hundred times as much."""
 
@@ -156,6 +159,17 @@ def test_several_sums_are_split_together_or_one_by_one() -> None:
     sites = [child.site for child in children]
     assert sites[0] == "all products"
     assert {"products to gate", "products to up"} <= set(sites)
+    counts = {child.site: count_split_products(child.kernel) for child in children}
+    assert (counts["all products"], counts["products to gate"], counts["products to acc"]) == (3, 1, 1)
+
+
+def test_a_kernel_of_split_products_says_what_they_round_off() -> None:
+    (child, *_), _ = explore(kernel())
+    assert count_split_products(read_kernel(kernel(), ARGUMENTS, TARGET)) == 0
+    assert count_split_products(child.kernel) == 1
+    job = {"job": "rounding", "sources": [kernel(), child.source], "target": TARGET.name}
+    told = json.loads(worker.answer_request(json.dumps(job | {"arguments": TOLD_ARGUMENTS})))
+    assert told["ok"]["rounding"] == [0.0, 2.0**-16]
 
 
 def test_it_is_for_problems_that_allow_what_it_rounds() -> None:
@@ -165,7 +179,7 @@ def test_it_is_for_problems_that_allow_what_it_rounds() -> None:
     job = {
         "job": "apply", "source": kernel(), "target": TARGET.name, "technique": transform.id,
         "site": "products to acc", "choice": {"rounding": "scalar"},
-        "arguments": [[list(shape), "float32"] for shape in SHAPES],
+        "arguments": TOLD_ARGUMENTS,
     }  # fmt: skip
     taken = json.loads(worker.answer_request(json.dumps(job | {"rel_l2": 2e-5})))
     assert "right_low" in taken["ok"]["source"]
