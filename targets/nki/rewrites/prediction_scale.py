@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -24,6 +25,9 @@ large one's times are closer to the truth.
 RunEngineJob = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Runs a job in the rewrite engine's pool; raises RoleError."""
 
+Shorten = Callable[[str], Awaitable[str | None]]
+"""Returns a kernel with fewer iterations of its loops, None if it cannot be shortened."""
+
 
 def problem_job_fields(spec: ProblemSpec, size: str, target: str) -> dict[str, Any]:
     """The problem's fields of a rewrite engine job: arguments at the size, target, what may be rounded."""
@@ -37,8 +41,10 @@ def problem_job_fields(spec: ProblemSpec, size: str, target: str) -> dict[str, A
 class PredictionScale:
     """The dimensions of predictions, and how to convert them to the problem's size.
 
-    `parent` is the parent's prediction at these dimensions. At the problem's size the parent takes
-    `parent_ms` and has `counted` instructions, as far as the reader can count them.
+    If `shorten` is set, kernels are predicted at the problem's dimensions, but with fewer iterations; it
+    returns None for a kernel that cannot be shortened. `parent` is the parent's prediction at this scale. At
+    the problem's size the parent takes `parent_ms` and has `counted` instructions, as far as the reader can
+    count them.
     """
 
     at: Predict
@@ -46,12 +52,24 @@ class PredictionScale:
     parent: PredictedLatency
     parent_ms: float
     counted: int
+    shorten: Shorten | None = None
+
+    @property
+    def is_full_size(self) -> bool:
+        """Whether kernels are predicted as they are."""
+        return self.dims is None and self.shorten is None
 
     async def predict(
         self, sources: Sequence[str], dims: Mapping[str, int] | None = None
     ) -> Sequence[PredictedLatency]:
-        """Predict at the scale's dimensions; return latencies converted to the problem's size."""
-        return [self._scale_to_full_size(one) for one in await self.at(sources, dims or self.dims)]
+        """Predict at the scale; return latencies converted to the problem's size."""
+        if self.shorten is None:
+            return [self._scale_to_full_size(one) for one in await self.at(sources, dims or self.dims)]
+        shortened = await asyncio.gather(*map(self.shorten, sources))
+        smaller = [short or source for short, source in zip(shortened, sources, strict=True)]
+        answers = await self.at(smaller, dims)
+        pairs = zip(shortened, answers, strict=True)
+        return [self._scale_to_full_size(answer) if short else answer for short, answer in pairs]
 
     def _scale_to_full_size(self, one: PredictedLatency) -> PredictedLatency:
         if one.latency_ms is None:
@@ -93,14 +111,30 @@ async def select_scale(
         "target": request.target,
     }
     found = await ask(job)
-    dims = found["dims"]
-    (there,) = await predict([source], dims)
-    if dims is not None and there.latency_ms is None:
+    dims, shorten = found["dims"], None
+    if found["shortened"]:
+        shorten = _make_shortener(
+            found["shortened"], ask, problem_job_fields(spec, request.size, request.target)
+        )
+    smaller = await shorten(source) if shorten else source
+    (there,) = await predict([smaller or source], dims)
+    if there.latency_ms is None and (dims or shorten):
         # At a smaller size a kernel may break a rule that it keeps at its own size, where it was judged.
-        dims = None
+        dims = shorten = None
         (there,) = await predict([source], dims)
     if there.latency_ms is None:
         told = there.error or ErrorInfo(code="not_predicted", message="no reason given")
         text = f"the parent {parent.id} cannot be predicted: {told.code}: {told.message}"
         raise RoleError(ErrorInfo(code="not_predicted", message=text))
-    return PredictionScale(predict, dims, there, parent_ms, found["instructions"])
+    return PredictionScale(predict, dims, there, parent_ms, found["instructions"], shorten)
+
+
+def _make_shortener(dimensions: object, ask: RunEngineJob, fields: Mapping[str, Any]) -> Shorten:
+    """Return what shortens kernels along the dimensions that an engine job found."""
+
+    async def shorten(source: str) -> str | None:
+        made = await ask({**fields, "job": "shorten", "source": source, "dimensions": dimensions})
+        found: str | None = made["source"]
+        return found
+
+    return shorten

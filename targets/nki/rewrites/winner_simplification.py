@@ -146,7 +146,7 @@ class _Simplifier:
     async def _select_simplest(self, near: list[_Shortened], scale: PredictionScale) -> _Shortened | None:
         """Return the simplest kernel that is as fast as the winner at the problem's size, too."""
         for one in sorted(near, key=lambda one: one.rank):
-            if scale.dims is None:
+            if scale.is_full_size:
                 return one
             if self.checks < MOST_FULL_SIZE:
                 self.checks += 1

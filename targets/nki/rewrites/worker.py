@@ -11,7 +11,7 @@ import gc
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from random import Random
 from typing import Any
 
@@ -20,12 +20,13 @@ from targets.nki.rewrites.estimate import estimate_kernel
 from targets.nki.rewrites.explore import check_rewrite, explore_rewrites
 from targets.nki.rewrites.inlining import canonicalize_kernel
 from targets.nki.rewrites.kernel_ir import ArrayArgument, KernelArgument
-from targets.nki.rewrites.proxy_problem import count_instructions, find_proxy_problem
+from targets.nki.rewrites.proxy_problem import arguments_at, count_instructions, find_proxy_problem
 from targets.nki.rewrites.random_walk import walk_randomly
 from targets.nki.rewrites.rank import RankingEvidence, expected_log_speedup, rank_rewrites, select_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.rounding import estimate_rounding
 from targets.nki.rewrites.sequence_replay import follow_sequence, replay_sequence
+from targets.nki.rewrites.shortened_loops import ShortenedDimension, find_shortening, shorten_loops
 from targets.nki.rewrites.source_form import describe_form
 from targets.nki.rewrites.source_simplification import simplify_source
 from targets.nki.rewrites.source_tree import SourceError
@@ -150,9 +151,30 @@ def _proxy_job(values: dict[str, Any]) -> dict[str, Any]:
     """The dimensions to predict at; smaller ones if the problem has too many instructions."""
     from seeds import ProblemSpec  # not at the top: most jobs need none, and it loads much
 
-    spec, dims = ProblemSpec.model_validate(values["spec"]), values["dims"]
-    found = find_proxy_problem(values["source"], spec, dims, targets.load(values["target"]), values["most"])
-    return {"dims": found.dims, "instructions": found.instructions}
+    spec, dims, most = ProblemSpec.model_validate(values["spec"]), values["dims"], values["most"]
+    target = targets.load(values["target"])
+    found = find_proxy_problem(values["source"], spec, dims, target, most)
+    shortened: tuple[ShortenedDimension, ...] = ()
+    if found.dims is None and found.instructions > most:
+        shortened = find_shortening(
+            read_kernel(values["source"], arguments_at(spec, dims), target), most, target
+        )
+    return {
+        "dims": found.dims,
+        "instructions": found.instructions,
+        "shortened": [astuple(one) for one in shortened],
+    }
+
+
+def _shorten_job(values: dict[str, Any]) -> dict[str, Any]:
+    """A kernel with fewer iterations along some dimensions of its arguments, or None."""
+    target = targets.load(values["target"])
+    dimensions = [ShortenedDimension(*one) for one in values["dimensions"]]
+    try:
+        kernel = read_kernel(values["source"], _parse_arrays(values["arguments"]), target)
+    except SourceError:
+        return {"source": None}
+    return {"source": shorten_loops(kernel, dimensions, target)}
 
 
 def _combine_job(values: dict[str, Any]) -> dict[str, Any]:
@@ -303,6 +325,7 @@ _JOB_HANDLERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "expand": _expand_job,
     "form": _form_job,
     "proxy": _proxy_job,
+    "shorten": _shorten_job,
     "combine": _combine_job,
     "replay": _replay_job,
     "retrace": _retrace_job,

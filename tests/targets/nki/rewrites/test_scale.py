@@ -11,7 +11,8 @@ import seeds
 from agent_core.effects import LookAheadRequest
 from agent_core.roles import RoleError
 from state.model import ErrorInfo, PredictedLatency
-from targets.nki.rewrites.prediction_scale import PredictionScale, select_scale
+from targets.nki.rewrites.prediction_scale import PredictionScale, problem_job_fields, select_scale
+from targets.nki.rewrites.worker import perform_job
 from tests.support.path_kernels import make_candidate
 
 SMALL = {"M": 1, "N": 1}
@@ -22,7 +23,7 @@ async def scale(
     at_full: PredictedLatency, at_small: PredictedLatency, dims: dict[str, int] | None
 ) -> PredictionScale:
     async def ask(job: dict[str, Any]) -> dict[str, Any]:
-        return {"dims": dims, "instructions": 100}
+        return {"dims": dims, "shortened": [], "instructions": 100}
 
     async def predict(
         sources: Sequence[str], dims: Mapping[str, int] | None = None
@@ -55,3 +56,77 @@ async def test_nothing_is_searched_from_a_parent_without_a_prediction(dims: dict
     with pytest.raises(RoleError, match="out has gaps") as caught:
         await scale(BROKEN, BROKEN, dims)
     assert caught.value.info.code == "not_predicted"
+
+
+SHORTER = "shorter"
+"""What `shorten` makes of every kernel but one."""
+
+
+async def shortened_scale(at_shorter: PredictedLatency) -> PredictionScale:
+    async def ask(job: dict[str, Any]) -> dict[str, Any]:
+        if job["job"] == "proxy":
+            return {"dims": None, "shortened": [[0, 0, 4]], "instructions": 100}
+        assert job["job"] == "shorten"
+        assert job["dimensions"] == [[0, 0, 4]]
+        return {"source": None if job["source"] == "unlike" else SHORTER}
+
+    async def predict(
+        sources: Sequence[str], dims: Mapping[str, int] | None = None
+    ) -> list[PredictedLatency]:
+        assert dims is None
+        return [at_shorter if source == SHORTER else PredictedLatency(latency_ms=8.0) for source in sources]
+
+    request = LookAheadRequest.model_construct(
+        size="full", target="trn2", instructions=1000, parent=make_candidate("parent", 10.0)
+    )
+    spec = seeds.load_problem("silu").spec
+    return await select_scale(
+        request, request.parent, "parent", parent_ms=10.0, predict=predict, spec=spec, ask=ask
+    )
+
+
+async def test_kernels_of_fixed_sizes_are_predicted_with_fewer_iterations():
+    """What cannot be shortened is predicted as it is, and told as it is."""
+    found = await shortened_scale(PredictedLatency(latency_ms=2.5))
+    assert not found.is_full_size
+    latencies = [one.latency_ms for one in await found.predict(["other", "unlike", "other"])]
+    assert latencies == [10.0, 8.0, 10.0]
+
+
+async def test_a_parent_that_needs_all_iterations_is_predicted_as_it_is():
+    found = await shortened_scale(BROKEN)
+    assert found.is_full_size
+    assert (await found.predict(["other"]))[0].latency_ms == 10.0
+
+
+FIXED = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((4096, 7168), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(32):
+        tile = nl.ndarray((128, 7168), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[i * 128 : (i + 1) * 128, :])
+        nisa.activation(dst=tile, op=nl.silu, data=tile)
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=tile)
+    return out
+"""
+
+
+@pytest.mark.parametrize(("most", "shortened"), [(96, []), (95, [(0, 0, 2)]), (1, [(0, 0, 16)])])
+def test_the_engine_finds_what_can_be_shortened(most: int, shortened: list[tuple[int, int, int]]):
+    spec = seeds.load_problem("silu").spec
+    fields = problem_job_fields(spec, "full", "trn2")
+    job = {"source": FIXED, "spec": spec.model_dump(mode="json"), "dims": spec.dims("full"), "most": most}
+    found = perform_job({**fields, **job, "job": "proxy"})
+    assert found == {"dims": None, "instructions": 96, "shortened": shortened}
+    if shortened:
+        job = {"job": "shorten", "source": FIXED, "dimensions": shortened}
+        trips = 32 // shortened[0][2]
+        assert f"affine_range({trips})" in perform_job({**fields, **job})["source"]
+    broken = {"job": "shorten", "source": "def kernel(", "dimensions": shortened}
+    assert perform_job({**fields, **broken}) == {"source": None}

@@ -53,7 +53,11 @@ class Toy:
         if job["job"] == "simplify":
             return perform_job(job)
         if job["job"] == "proxy":
-            return {"dims": None if self.at_full_size is None else {"m": 1}, "instructions": 0}
+            return {
+                "dims": None if self.at_full_size is None else {"m": 1},
+                "shortened": [],
+                "instructions": 0,
+            }
         assert job["job"] == "combine"
         letters, done, made = job["source"].split("'")[1], [], []
         for number, step in enumerate(job["steps"]):

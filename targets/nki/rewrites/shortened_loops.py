@@ -1,0 +1,277 @@
+"""Gives a kernel whose sizes are numbers fewer iterations, so that it is predicted sooner.
+
+A dimension of an argument is walked by one loop in each place that reads it. If these loops run less often,
+so must all others that walk the same iterations of other arrays: what they leave out is never read. Such
+loops are a family. With some families shortened, a kernel does the same work less often, and a rewrite's gain
+is close to its gain with all iterations.
+
+Rewritten kernels have other loops, but the same arguments. So a shortening names dimensions of arguments, and
+each kernel's own loops along them are shortened.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from math import gcd, prod
+
+import libcst as cst
+
+from nki_sim.dtypes import DTYPES
+from nki_sim.targets import Target
+from targets.nki.rewrites import syntax
+from targets.nki.rewrites.kernel_ir import Guard, Kernel, Loop, Node, Statement, StatementKind
+from targets.nki.rewrites.loop_ranges import range_name
+from targets.nki.rewrites.values import Affine, Tensor, TensorView
+
+MIN_TRIPS = 2
+"""Iterations that loops keep at least, so that one can follow another."""
+
+_SMALL_SHARE = 4
+"""Tiles that a family indexes count as few if they take at most this part of SBUF."""
+
+_Place = tuple[str, int]
+"""A dimension of a tensor (`shape`), or of the lists around it (`list`)."""
+
+
+class _CannotShortenError(Exception):
+    """Some loops cannot run less often without changing what the others do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShortenedDimension:
+    """How many times fewer iterations walk a dimension of an argument."""
+
+    argument: int
+    axis: int
+    divisor: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFamily:
+    """Loops that walk the same iterations, and the returned arrays that they fill, by the dimension."""
+
+    loops: frozenset[str]
+    results: tuple[tuple[int, int], ...]
+
+
+def find_shortening(kernel: Kernel, most: int, target: Target) -> tuple[ShortenedDimension, ...]:
+    """The dimensions to shorten until at most `most` instructions are left, or no more can be; () for none.
+
+    Loops that lie in no other are shortened first.
+    """
+    families = _find_families(kernel, target)
+    trips, divisors = dict(kernel.trips), dict.fromkeys(families, 1)
+    while _count_instructions(kernel, trips) > most:
+        choices = []
+        for key, family in families.items():
+            factor = _smallest_factor([trips[loop] for loop in family.loops])
+            if factor:
+                left = min(trips[loop] for loop in family.loops) // factor
+                choices.append((_are_outermost(kernel, family), left, key, factor))
+        if not choices:
+            break
+        *_, key, factor = max(choices)
+        divisors[key] *= factor
+        trips |= {loop: trips[loop] // factor for loop in families[key].loops}
+    return tuple(ShortenedDimension(*key, divisor) for key, divisor in divisors.items() if divisor > 1)
+
+
+def shorten_loops(kernel: Kernel, dimensions: Sequence[ShortenedDimension], target: Target) -> str | None:
+    """The source with fewer iterations along dimensions; None if the loops along them cannot be shortened."""
+    trips = dict(kernel.trips)
+    shapes: dict[tuple[int, int], int] = {}
+    for one in dimensions:
+        try:
+            family = _FamilySearch(kernel).find_along(one.argument, one.axis)
+        except _CannotShortenError:
+            return None
+        if any(trips[loop] % one.divisor for loop in family.loops):
+            return None
+        if not _keeps_its_memory(kernel, family, one.divisor, target):
+            return None
+        trips |= {loop: trips[loop] // one.divisor for loop in family.loops}
+        for tensor, axis in family.results:
+            shapes[tensor, axis] = shapes.get((tensor, axis), 1) * one.divisor
+    return _write_shortened(kernel, trips, shapes)
+
+
+def _find_families(kernel: Kernel, target: Target) -> dict[tuple[int, int], LoopFamily]:
+    """The families along dimensions of arguments, each once, that can be shortened."""
+    found: dict[tuple[int, int], LoopFamily] = {}
+    for number, argument in enumerate(kernel.arguments):
+        for axis in range(len(getattr(argument, "shape", ()))):
+            try:
+                family = _FamilySearch(kernel).find_along(number, axis)
+            except _CannotShortenError:
+                continue
+            known = family.loops in [one.loops for one in found.values()]
+            if not known and _keeps_its_memory(kernel, family, MIN_TRIPS, target):
+                found[number, axis] = family
+    return found
+
+
+class _FamilySearch:
+    """Collects the loops that must run less often together."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._loops: dict[str, Loop] = {loop.id: loop for loop in kernel.loops}
+        self._returned = _returned_ids(kernel)
+        self._seen: set[tuple[int, _Place, int]] = set()
+        self._family: set[str] = set()
+        self._results: dict[tuple[int, int], None] = {}
+
+    def find_along(self, argument: int, axis: int) -> LoopFamily:
+        """The family along a dimension of an argument.
+
+        Raises:
+            _CannotShortenError: something else needs all iterations.
+        """
+        if any(item.kind is StatementKind.OPAQUE for item in self._kernel.statements):
+            raise _CannotShortenError
+        name = self._kernel.function.params.params[argument].name.value
+        tensors = {
+            access.tensor.id: access.tensor
+            for item in self._kernel.operations()
+            for access in item.accesses
+            if access.tensor.name == name and access.tensor.id not in self._kernel.declarations
+        }
+        for tensor in tensors.values():
+            self._follow_place(tensor, ("shape", axis), tensor.shape[axis])
+        if not self._family:
+            raise _CannotShortenError
+        return LoopFamily(frozenset(self._family), tuple(self._results))
+
+    def _follow_place(self, tensor: Tensor, place: _Place, end: int) -> None:
+        """Every access must have a loop whose iterations cover a dimension up to `end`."""
+        if (tensor.id, place, end) in self._seen:
+            return
+        self._seen.add((tensor.id, place, end))
+        if tensor.id in self._returned and place[0] == "shape":
+            if tensor.shape[place[1]] != end:  # the result would have gaps
+                raise _CannotShortenError
+            self._results[tensor.id, place[1]] = None
+        for _, access in self._kernel.uses_of(tensor):
+            found = dict(_places_of(access.view))
+            if place not in found:
+                raise _CannotShortenError
+            self._add_loop(self._outer_loop(*found[place], end))
+
+    def _outer_loop(self, start: Affine, extent: int, end: int) -> Loop:
+        """The loop whose steps, each of which the smaller ones fill, cover a dimension up to `end`."""
+        for name, factor in start.terms:
+            loop = self._loops[name]
+            if factor * loop.trips == end:
+                inner = sum(
+                    value * (self._loops[one].trips - 1) for one, value in start.terms if value < factor
+                )
+                if start.const + inner + extent > factor or min(value for _, value in start.terms) < 0:
+                    break
+                return loop
+        raise _CannotShortenError
+
+    def _add_loop(self, loop: Loop) -> None:
+        if loop.id in self._family:
+            return
+        if loop.start != Affine(0) or loop.step != 1:
+            raise _CannotShortenError
+        self._family.add(loop.id)
+        for item in self._kernel.nodes:
+            if isinstance(item, Guard) and loop in item.loops and item.difference.const:
+                raise _CannotShortenError  # an iteration that may be left out
+            if not isinstance(item, Statement):
+                continue
+            for access in item.accesses:
+                if any(loop.id in place.loops for place in access.view.within):
+                    raise _CannotShortenError
+                for place, (start, _) in _places_of(access.view):
+                    if factor := start.coefficient(loop.id):
+                        self._follow_place(access.tensor, place, factor * loop.trips)
+
+
+def _places_of(view: TensorView) -> Iterator[tuple[_Place, tuple[Affine, int]]]:
+    """Where a view begins along each dimension, and how far it reaches from there."""
+    for number, pick in enumerate(view.picks):
+        yield ("list", number), (pick, 1)
+    for number, part in enumerate(view.box):
+        yield ("shape", number), (part.start, part.extent)
+
+
+def _returned_ids(kernel: Kernel) -> frozenset[int]:
+    """Ids of the declared tensors that a kernel returns."""
+    returned = frozenset().union(
+        *(item.uses for item in kernel.statements if item.kind is StatementKind.INERT)
+    )
+    return frozenset(key for key, item in kernel.declarations.items() if item.binds & returned)
+
+
+def _keeps_its_memory(kernel: Kernel, family: LoopFamily, divisor: int, target: Target) -> bool:
+    """Whether fewer iterations leave the kernel as short of memory as it was, or as far from it."""
+    indexed = {
+        access.tensor
+        for item in kernel.operations()
+        for access in item.accesses
+        if access.tensor.buffer == "sbuf" and access.view.loops & family.loops
+    }
+    needed = sum(
+        prod(one.copies) * prod(one.shape[1:]) * DTYPES[one.dtype].itemsize
+        for one in indexed
+        if not set(one.home) & family.loops
+    )
+    most = target.sbuf_usable_bytes
+    return needed * _SMALL_SHARE <= most or needed // divisor > most
+
+
+def _are_outermost(kernel: Kernel, family: LoopFamily) -> bool:
+    loops = [loop for loop in kernel.loops if loop.id in family.loops]
+    return all(outer.trips == 1 for loop in loops for outer in loop.path)
+
+
+def _smallest_factor(trips: Sequence[int]) -> int | None:
+    """The smallest number of parts that every loop can be cut into, with `MIN_TRIPS` iterations left."""
+    common = gcd(*trips)
+    most = min(trips) // MIN_TRIPS
+    return next((factor for factor in range(2, most + 1) if common % factor == 0), None)
+
+
+def _count_instructions(kernel: Kernel, trips: Mapping[str, int]) -> int:
+    return sum(_count_runs(item, trips) for item in kernel.operations())
+
+
+def _count_runs(item: Statement, trips: Mapping[str, int]) -> int:
+    fixed = {loop for guard in item.guards for loop in guard.loops}
+    return prod(trips[loop.id] for loop in item.path if loop not in fixed)
+
+
+def _write_shortened(kernel: Kernel, trips: Mapping[str, int], shapes: Mapping[tuple[int, int], int]) -> str:
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if isinstance(node, Loop) and trips[node.id] != node.trips:
+            body = syntax.rebuild_block(node.body, emit)
+            made = syntax.make_loop(node.var, f"{range_name(kernel, node)}({trips[node.id]})", body)
+            return [syntax.with_leading_lines(made, syntax.leading_lines(node.node))]
+        tensor = node.tensor if isinstance(node, Statement) else None
+        if tensor is None or not any(key == tensor.id for key, _ in shapes):
+            return None
+        assert isinstance(node, Statement)
+        sizes = [size // shapes.get((tensor.id, axis), 1) for axis, size in enumerate(tensor.shape)]
+        return [_write_declaration(kernel, node, sizes)]
+
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+
+
+def _write_declaration(kernel: Kernel, item: Statement, sizes: Sequence[int]) -> cst.BaseStatement:
+    """The declaration of an array of other sizes."""
+    (shared,) = kernel.tree.find_line(item.place)
+    line = deepcopy(shared)
+    assert isinstance(line, ast.Assign)
+    assert isinstance(line.value, ast.Call)
+    shape = ast.Tuple([ast.Constant(size) for size in sizes], ast.Load())
+    if line.value.args:
+        line.value.args[0] = shape
+    else:
+        (named,) = [word for word in line.value.keywords if word.arg == "shape"]
+        named.value = shape
+    return syntax.parse_statement(ast.unparse(line))

@@ -1,0 +1,166 @@
+"""Shortened loops: a kernel with fewer iterations computes the first part of its results, no more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import nki_sim
+from nki_sim.checks import program as checks
+from nki_sim.forms import ArraySpec
+from nki_sim.running import numerics
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.kernel_ir import Kernel
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.shortened_loops import (
+    MIN_TRIPS,
+    ShortenedDimension,
+    find_shortening,
+    shorten_loops,
+)
+from tests.support.kernels import HEADER, TARGET, Sample, make_inputs
+
+EXPONENTIALS = (
+    HEADER
+    + """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((8, 128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    scratch = nl.ndarray((8, 128, 64), dtype=nl.float32, buffer=nl.hbm)
+    for i in nl.affine_range(4):
+        for j in nl.affine_range(2):
+            tile = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[i * 2 + j, :, :])
+            nisa.activation(dst=tile, op=nl.exp, data=tile)
+            nisa.dma_copy(dst=scratch[i * 2 + j, :, :], src=tile)
+    tiles = [nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf) for _ in range(8)]
+    for k in nl.affine_range(8):
+        nisa.dma_copy(dst=tiles[k], src=scratch[k, :, :])
+    for m in nl.affine_range(8):
+        nisa.dma_copy(dst=out[m, :, :], src=tiles[m])
+    return out
+"""
+)
+SUMS = (
+    HEADER
+    + """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 8, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    for m in nl.affine_range(4):
+        total = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        for i in nl.affine_range(8):
+            tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[i, :, m * 128 : (m + 1) * 128])
+            if i == 0:
+                nisa.memset(dst=total, value=0.0)
+            nisa.tensor_tensor(dst=total, data1=total, data2=tile, op=nl.add)
+        nisa.dma_copy(dst=out[:, m * 2 : (m + 1) * 2, :], src=total.reshape((128, 2, 64)))
+    return out
+"""
+)
+
+
+def exponentials(**changes: str) -> Sample:
+    source = EXPONENTIALS
+    for old, new in changes.items():
+        lines = {
+            "begin": "i * 2 + j, :, :])\n            nisa.act", "read": "scratch[k, :, :]",
+            "out": "out[m, :, :]", "load": "nisa.dma_copy(dst=tiles[k], src=scratch[k, :, :])",
+        }  # fmt: skip
+        assert lines[old] in source
+        source = source.replace(lines[old], new)
+    return Sample(source, ((8, 128, 64),), np.exp)
+
+
+def read(sample: Sample, source: str | None = None) -> Kernel:
+    return read_kernel(source or sample.source, sample.arguments, TARGET)
+
+
+def run(sample: Sample, source: str) -> NDArray[np.float32]:
+    program = nki_sim.trace(source, args=[ArraySpec(shape, "float32") for shape in sample.shapes])
+    assert checks.check(program, TARGET) == []
+    (found,) = numerics.run(program, make_inputs(sample))
+    return found
+
+
+def test_what_reads_or_writes_an_iteration_is_left_out_with_it() -> None:
+    made = exponentials()
+    kernel = read(made)
+    (found,) = find_shortening(kernel, 1, TARGET)
+    assert found == ShortenedDimension(0, 0, 2)
+    source = shorten_loops(kernel, [found], TARGET)
+    assert source is not None
+    assert [loop.trips for loop in read(made, source).loops] == [2, 2, 4, 4]
+    whole, part = run(made, made.source), run(made, source)
+    assert part.shape == (4, 128, 64)
+    assert np.array_equal(part, whole[:4])
+
+
+def test_a_sum_over_fewer_iterations_stays_a_sum() -> None:
+    """The guard of the first iteration is kept; the other dimension cuts the result."""
+    made = Sample(SUMS, ((8, 128, 512),), lambda x: x.sum(0).reshape(128, 8, 64))
+    kernel = read(made)
+    both = find_shortening(kernel, 1, TARGET)
+    assert both == (ShortenedDimension(0, 0, 4), ShortenedDimension(0, 2, 2))
+    source = shorten_loops(kernel, both, TARGET)
+    assert source is not None
+    assert [loop.trips for loop in read(made, source).loops] == [MIN_TRIPS, MIN_TRIPS]
+    (x,) = make_inputs(made)
+    expected = x[:2].sum(0).reshape(128, 8, 64)[:, :4]
+    assert np.allclose(run(made, source), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_outermost_loops_go_first() -> None:
+    made = Sample(SUMS, ((8, 128, 512),), lambda x: x.sum(0).reshape(128, 8, 64))
+    kernel = read(made)
+    count = sum(item.trips for item in kernel.operations())
+    assert find_shortening(kernel, count, TARGET) == ()
+    assert find_shortening(kernel, count - 1, TARGET) == (ShortenedDimension(0, 2, 2),)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        exponentials(read="scratch[7 - k, :, :]"),
+        exponentials(load="nisa.dma_copy(dst=tiles[k], src=scratch[0, :, :])"),
+        exponentials(load="if k == 7:\n            nisa.dma_copy(dst=tiles[k], src=scratch[k, :, :])"),
+        exponentials(load="helper(dst=tiles[k], src=scratch[k, :, :])"),
+        exponentials(out="out[(m % 2) * 4 + m // 2, :, :]"),
+        exponentials(begin="j * 4 + i, :, :])\n            nisa.act"),
+    ],
+    ids=["backwards", "one for all", "the last one", "unreadable", "no order", "gaps"],
+)
+def test_what_needs_all_iterations_keeps_them(made: Sample) -> None:
+    assert find_shortening(read(made), 1, TARGET) == ()
+    assert shorten_loops(read(made), [ShortenedDimension(0, 0, 2)], TARGET) is None
+
+
+def test_a_kernel_that_fills_memory_is_not_made_to_fit() -> None:
+    """Eight tiles of 8192 columns take more than a quarter of SBUF, and half of them less than SBUF."""
+    wide = Sample(EXPONENTIALS.replace("64", "8192"), ((8, 128, 8192),), np.exp)
+    assert find_shortening(read(wide), 1, TARGET) == ()
+    wider = Sample(EXPONENTIALS.replace("64", "16384"), ((8, 128, 16384),), np.exp)
+    assert find_shortening(read(wider), 1, TARGET) == (ShortenedDimension(0, 0, 2),)
+
+
+def test_trips_that_a_divisor_does_not_divide_are_kept() -> None:
+    kernel = read(exponentials())
+    assert shorten_loops(kernel, [ShortenedDimension(0, 0, 3)], TARGET) is None
+
+
+@pytest.mark.parametrize("sample", [exponentials(), Sample(SUMS, ((8, 128, 512),), lambda x: x)])
+def test_rewritten_kernels_are_shortened_alike(sample: Sample) -> None:
+    """The same dimensions name the loops of a kernel after any rewrite that keeps them apart."""
+    kernel = read(sample)
+    dimensions = find_shortening(kernel, 1, TARGET)
+    expected = run(sample, shorten_loops(kernel, dimensions, TARGET) or "")
+    children, _ = explore_rewrites(kernel, sample.arguments, TARGET)
+    shortened = 0
+    for child in children:
+        source = shorten_loops(child.kernel, dimensions, TARGET)
+        if source is not None:
+            assert np.allclose(run(sample, source), expected, rtol=1e-5, atol=1e-5), child.transform.id
+            shortened += 1
+    assert shortened * 2 > len(children) > 2
