@@ -15,7 +15,8 @@ from typing import NamedTuple
 from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
-from targets.nki.rewrites.column_splits import balanced_columns, can_run_on, narrow_form, result_width
+from targets.nki.rewrites.column_splits import balanced_columns, narrow_form, result_width
+from targets.nki.rewrites.engine_moves import can_run_on, form_on
 from targets.nki.rewrites.estimate import ENGINES, NORM, form_ns, tile_banks
 from targets.nki.rewrites.kernel_ir import Kernel, Statement
 from targets.nki.rewrites.values import Tensor
@@ -222,9 +223,9 @@ class EngineBalancer:
         assert form is not None
         copy = balance.find_copy_read(item, engine)
         there = balance.tiles if copy is None else balance.tiles | {copy}
-        made = replace(_form_in_psum(item, form, there), engine=engine)
+        made = form_on(_form_in_psum(item, form, there), engine)
         if made.operands != form.operands or engine != item.engine:
-            operator = OPERATORS[form.op]
+            operator = OPERATORS[made.op]
             stands = all(op.buffer in operator.arguments_by_name[op.role].buffers for op in made.operands)
             if not stands or not can_run_on(made, engine, self._target):
                 return None

@@ -12,8 +12,6 @@ from fractions import Fraction
 import libcst as cst
 
 from nki_sim.forms import Form
-from nki_sim.operators import OPERATORS
-from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import substitute_names
 from targets.nki.rewrites.elementwise import has_plain_arguments
@@ -21,7 +19,7 @@ from targets.nki.rewrites.kernel_ir import Access, Kernel, Statement
 from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import RewriteRefused
 
-COLUMN_WISE = frozenset({"tensor_copy", "tensor_scalar", "tensor_tensor"})
+COLUMN_WISE = frozenset({"scalar_tensor_tensor", "tensor_copy", "tensor_scalar", "tensor_tensor"})
 """Elementwise instructions that several engines have."""
 COLUMN_STEP = 32
 """Columns are split in multiples of this."""
@@ -62,13 +60,6 @@ def narrow_form(item: Statement, columns: int) -> Form:
         for operand in item.form.operands
     )
     return replace(item.form, operands=operands)
-
-
-def can_run_on(form: Form, engine: str, target: Target) -> bool:
-    """Whether an engine has an instruction and reaches its operands."""
-    reached = engine != "gpsimd" or all(operand.buffer != "psum" for operand in form.operands)
-    moved = replace(form, engine=engine)
-    return reached and not any(True for _ in OPERATORS[form.op].find_breaches(moved, target))
 
 
 def _full_width_accesses(item: Statement) -> list[Access]:

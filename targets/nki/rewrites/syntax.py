@@ -272,6 +272,15 @@ def replace_arguments(
     return changed
 
 
+def argument_texts(item: cst.BaseStatement) -> dict[str, str]:
+    """The source of a call statement's arguments, by keyword."""
+    assert isinstance(item, cst.SimpleStatementLine)
+    line = item.body[0]
+    assert isinstance(line, cst.Expr)
+    assert isinstance(line.value, cst.Call)
+    return {arg.keyword.value: code_of(arg.value) for arg in line.value.args if arg.keyword is not None}
+
+
 def name_arguments(item: cst.BaseStatement, names: Sequence[str]) -> cst.BaseStatement:
     """The call statement with these names as keywords of its arguments, in order."""
     assert isinstance(item, cst.SimpleStatementLine)

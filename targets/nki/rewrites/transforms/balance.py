@@ -18,12 +18,13 @@ from targets.nki.rewrites import syntax
 from targets.nki.rewrites.balancing import EngineBalance, EngineBalancer, MoveOptions, psum_copy_engine
 from targets.nki.rewrites.column_splits import check_columns, is_splittable, result_width, split_columns
 from targets.nki.rewrites.elementwise import find_sole_writer
+from targets.nki.rewrites.engine_moves import other_engines, write_on
 from targets.nki.rewrites.estimate import tile_banks
 from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
 from targets.nki.rewrites.memory_placement import check_placement
 from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
-from targets.nki.rewrites.transforms.engine import ChooseEngine, other_engines
+from targets.nki.rewrites.transforms.engine import ChooseEngine
 from targets.nki.rewrites.transforms.place import PlaceTile
 from targets.nki.rewrites.transforms.share import ShareColumns
 from targets.nki.rewrites.values import Tensor
@@ -95,7 +96,7 @@ def _write_balanced(
 
     def on(node: cst.BaseStatement, engine: str) -> cst.BaseStatement:
         if engine != item.engine:
-            node = syntax.replace_arguments(node, {"engine": f"{kernel.nisa}.engine.{engine}"})
+            node = write_on(kernel, item, node, engine)
         read = made.find_copy_read(item, engine)
         return node if read is None else syntax.rename_variable(node, read.name, copies[read])
 
@@ -104,7 +105,6 @@ def _write_balanced(
         return [on(item.node, made.engine_of(item))]
     width = result_width(item)
     kept, moved = split_columns(kernel, item, Fraction(width - part.columns, width))
-    moved = syntax.replace_arguments(moved, {"engine": f"{kernel.nisa}.engine.{part.engine}"})
     return [on(kept, made.engine_of(item)), syntax.with_leading_lines(on(moved, part.engine), [])]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.engine_moves import has_other_engines, other_engines, write_on
 from targets.nki.rewrites.kernel_ir import Kernel, Statement
-from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, sites_by_result
+from targets.nki.rewrites.transform import Choice, Transform, sites_by_result
 
 
 class ChooseEngine(Transform[Statement]):
@@ -21,7 +21,7 @@ class ChooseEngine(Transform[Statement]):
 
     def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
-        return sites_by_result(item for item in kernel.operations() if len(OPERATORS[item.op].engines) > 1)
+        return sites_by_result(item for item in kernel.operations() if has_other_engines(item))
 
     def list_choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
         del kernel, target
@@ -29,23 +29,7 @@ class ChooseEngine(Transform[Statement]):
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del target
-        new = syntax.replace_arguments(place.node, {"engine": f"{kernel.nisa}.engine.{choice['engine']}"})
+        new = write_on(kernel, place, place.node, str(choice["engine"]))
         return syntax.render_module(
             kernel, syntax.rebuild_block(kernel.body, lambda node: [new] if node is place else None)
         )
-
-
-def other_engines(item: Statement) -> tuple[str, ...]:
-    """Return the other engines that have the instruction.
-
-    Raises:
-        RewriteRefused: they do not compute the same.
-    """
-    if item.op == "nc_transpose":
-        raise RewriteRefused("the vector engine transposes 32x32 blocks, not whole tiles")
-    wide = [access.tensor for access in item.accesses if access.tensor.dtype in {"int32", "uint32"}]
-    if wide:
-        raise RewriteRefused(
-            f"{wide[0].name} holds integers, of which engines keep different numbers of bits"
-        )
-    return tuple(name for name in OPERATORS[item.op].engines if name != item.engine)

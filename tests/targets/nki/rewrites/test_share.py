@@ -36,10 +36,51 @@ def sample(body: str) -> Sample:
 
 
 def share_loads(made: Sample) -> tuple[list[tuple[dict, str]], list[str]]:
-    """Choices with sources, and reasons against."""
+    """The even choice for each engine with its source, and reasons against."""
+    found, refusals = share_in_steps(made)
+    evenly = {choice["engine"]: (choice, source) for choice, source in reversed(found)}
+    return list(evenly.values()), refusals
+
+
+def share_in_steps(made: Sample) -> tuple[list[tuple[dict, str]], list[str]]:
+    """All choices with sources, and reasons against."""
     kernel = read_kernel(made.source, made.arguments, TARGET)
     children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["share"]])
     return [(dict(child.choice), join_wrapped_calls(child.source)) for child in children], refusals
+
+
+def test_the_other_engine_may_get_half_of_its_share():
+    made = sample(DOUBLE)
+    ((even, _), (fewer, source)), _ = share_in_steps(made)
+    assert (even["columns"], fewer["columns"]) == (96, 32)
+    assert relative_error(made, source) < 1e-6
+
+
+NEUTRAL = f"nisa.scalar_tensor_tensor(dst={HALF}, data=a[:, i, 0:256], {{}}, operand1=a[:, i, :])"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    ["op0=nl.multiply, operand0=1.0, op1=nl.add", "op0=nl.add, operand0=0.0, op1=nl.add, reverse1=True"],
+)
+def test_a_first_step_that_changes_nothing_stays_with_vector_e(steps):
+    made = sample(NEUTRAL.format(steps))
+    found, _ = share_in_steps(made)
+    assert {choice["engine"] for choice, _ in found} == {"gpsimd"}
+    for choice, source in found:
+        assert relative_error(made, source) < 1e-6
+        middle = 256 - choice["columns"]
+        moved = re.search(r"nisa\.tensor_tensor\((.*)\)", source)[1].rstrip(", ")
+        assert moved.startswith(f"dst=b[:, i * 256 + {middle} : (i + 1) * 256]")
+        assert "operand0" not in moved
+        assert moved.endswith("op=nl.add, engine=nisa.engine.gpsimd")
+        assert len(re.findall(r"nisa\.scalar_tensor_tensor\(", source)) == 1
+
+
+def test_a_first_step_with_an_effect_is_not_left_out():
+    found, refusals = share_in_steps(sample(NEUTRAL.format("op0=nl.multiply, operand0=2.0, op1=nl.add")))
+    assert not found
+    assert "no other engine has time" in refusals[0]
 
 
 def test_engines_come_out_even_by_the_cost_table():
