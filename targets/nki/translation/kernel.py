@@ -415,6 +415,7 @@ class KernelWriter:
                 context = self._make_context(nest, stores, names=names, tables=tables, max_held=max_held)
                 write_stores(context, stores)
                 self.choices.has_uneven_banks |= context.has_uneven_banks
+                self.choices.has_columns_of_rows |= context.has_columns_of_rows
                 used = context.used_bytes
                 if used <= SBUF_BYTES:
                     self.names, self.tables = names, tables
@@ -449,6 +450,7 @@ class KernelWriter:
             blocks=self.block_loops if self.layout.leaves_out else (),
             ranges=find_ranges(stores, nest, self.block_loops) if self.layout.leaves_out else {},
             hides_in_banks=self.layout.hides_in_banks,
+            holds_rows=self.layout.holds_rows,
             pads_banks=self.layout.pads_banks or self.layout.hides_in_banks,
             turned_length=self.layout.turned_length,
             roots_by_vector=self.layout.has_powers,

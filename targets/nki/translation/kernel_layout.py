@@ -55,6 +55,8 @@ class Choices:
     """Whether masks hide blocks of products that are summed over."""
     has_sum_groups: bool = False
     """Whether products sum over short rows, of which a partition may have several."""
+    has_columns_of_rows: bool = False
+    """Whether tiles take columns of the rows of an array."""
     has_running_sums: bool = False
     has_split_totals: bool = False
     """Whether reductions around and inside of others may go row by row, through HBM, or at once."""
@@ -77,6 +79,8 @@ class KernelLayout:
     """Whether the rows that products sum over are 128 apart in a partition, and no neighbours."""
     loads_again: bool = False
     """Whether what tiles of rows share is loaded for each of them, after their rows, and not before all."""
+    holds_rows: bool = False
+    """Whether whole rows are loaded before tiles take columns of them, and not the columns for each tile."""
     tile_length: int = _TILE_LENGTHS[0]
     parts: int = 1
     """Parts, at most, that tiles are cut in, so that engines work on one while others are moved."""
@@ -154,6 +158,8 @@ class KernelLayout:
             yield replace(self, keeps_sums=not self.keeps_sums)
         if written.has_shared_rows:
             yield replace(self, loads_again=not self.loads_again)
+        if written.has_columns_of_rows:
+            yield replace(self, holds_rows=not self.holds_rows)
         if not is_first:
             yield from self._other_orders()
         for node, rows in written.rows.items():

@@ -147,7 +147,7 @@ def write_load(
     One transfer walks only a few loops: the outermost of more, and those `around`, are loops of the kernel.
     """
     is_long = context.width(None, tile.free) >= _LONG_PART
-    if tile.chunks == 1 or (is_long and tile.partition in context.spread_along):
+    if tile.chunks == 1 or is_long:
         with context.rows(lines, tile.partition) as rows:
             write_transfer(context, load, tile, lines=lines, part=part, rows=rows, around=around)
         return

@@ -93,8 +93,8 @@ class Tile:
     chunks: int
     places: tuple[tuple[Atom, int | str], ...] = ()
     """Loops of the tile of which only one element is meant; they are no free loops of the value."""
-    windows: tuple[tuple[Atom, int, int], ...] = ()
-    """Free loops that walk a part of the tile's dimension: the first place and the step."""
+    windows: tuple[tuple[Atom, int | str, int], ...] = ()
+    """Free loops that walk a part of the tile's dimension: the first place (number or text) and the step."""
     in_psum: bool = False
     padded: frozenset[Atom] = frozenset()
     """Free loops with elements behind them that nothing uses, so that steps do not cross banks of PSUM."""
@@ -154,6 +154,10 @@ class StageContext:
     banks: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
     """Products that are read where the tensor engine left them."""
     used_banks: int = 0
+    holds_rows: bool = False
+    """Whether whole rows are loaded before the loop over tiles that take columns of them."""
+    has_columns_of_rows: bool = False
+    """Whether tiles do that."""
     pads_banks: bool = False
     """Whether products in PSUM may have unused elements between them, so that they fit in banks."""
     has_uneven_banks: bool = False
@@ -201,7 +205,9 @@ class StageContext:
         window = self.windows.get(value)
         if window is not None and (partition is None or partition in window.hull.common):
             return self._part_of_hull(window, partition)
-        held = self._part_of_held(value, partition) if isinstance(value, Load) else None
+        held = None
+        if isinstance(value, Load):
+            held = self._part_of_held(value, partition) or self._part_of_rows(value, partition)
         return held or self._make_whole(value, partition)
 
     @cached_property
@@ -235,6 +241,26 @@ class StageContext:
                 windows=tuple((names.get(atom, atom), first, step) for atom, first, step in tile.windows),
             )
         return None
+
+    def _part_of_rows(self, load: Load, partition: Atom | None) -> Tile | None:
+        """A load as a part of one of whole rows, made before the loop over tiles that take columns of them.
+
+        The row loop then walks along rows of the array, and each tile would have short runs of it.
+        """
+        row = self.nest.row
+        if row is None or self.nest.row_tiles == 1 or partition in {row, None} or load.access.backward:
+            return None
+        if load.access.stride(row) != 1:
+            return None
+        self.has_columns_of_rows = True
+        if not self.holds_rows:
+            return None
+        whole = Atom(f"{row.name}_whole", row.size)
+        terms = [(whole if atom == row else atom, stride) for atom, stride in load.access.terms]
+        key = load.buffer, make_access(load.access.offset, terms)
+        tile = self.tile(self.loads.setdefault(key, Load(load.node, *key)), partition)
+        free = tuple(row if atom == whole else atom for atom in tile.free)
+        return replace(tile, free=free, windows=(*tile.windows, (row, self.row_start(), 1)))
 
     def _part_of_hull(self, window: Window, partition: Atom | None) -> Tile:
         """A window, as a part of the tile that holds all of them."""

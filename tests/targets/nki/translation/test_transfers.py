@@ -117,3 +117,20 @@ def test_parts_are_among_the_layouts_and_rows_that_fill_more_partitions_too():
     parts = [source for source, name in near if '"parts": 4' in name]
     assert parts
     assert_computes(parts[0], inputs, outputs)
+
+
+def test_whole_rows_are_loaded_before_tiles_take_columns_of_them():
+    source = write_with_row(lambda x: x.T, [(140, 300)], 0, holds_rows=True)
+    before, loop = source.split("for i_row in")
+    assert count(before, r"dma_copy\(dst=a_tile.*src=a\[") == 1  # in a loop over two chunks of 128 rows
+    assert "a_tile" in loop
+    assert count(loop, r"dma_copy\(.*src=a\b") == 0
+    assert count(loop, r"data=a_tile\[.*i_row \* 128 : i_row \* 128 \+ rows\]") == 1
+
+
+def test_chunks_of_long_rows_come_one_by_one():
+    spec, formula, _, _ = translate(lambda x, w: x @ w, [(128, 256), (256, 512)])
+    source = next(source for source, _ in write_variants(spec, "full", formula) if "b_tile" in source)
+    assert re.search(
+        r"for (i_chunk\w*) in nl.affine_range\(2\):\n +nisa.dma_copy\(dst=b_tile\[:, \1, :\]", source
+    )
