@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from nki_sim.forms import Form, Site
 from nki_sim.program.ir import Program
 from state.model import CanonicalKernel, Digest
 from targets.nki.raising.canonical_source import write_source
-from targets.nki.raising.instruction_rows import NotRaised, read_rows
+from targets.nki.raising.instruction_rows import InstructionRow, NotRaised, read_rows
 from targets.nki.raising.loop_recognition import Node, recognize_loops, walk_calls
 from targets.nki.raising.original_source import read_original
+from targets.nki.raising.ported_rows import fill_first, load_broadcasts
 from targets.nki.raising.tile_families import find_families
 
 MAX_CALLS = 600
@@ -70,7 +72,11 @@ def raise_program(program: Program, source: str) -> str:
         NotRaised: the kernel has no canonical form; the message says why.
     """
     original = read_original(source, program)
-    nodes = recognize_loops(read_rows(program), original.looped_lines)
+    rows = read_rows(program)
+    if program.dialect == "nki":
+        nodes = recognize_loops(rows, original.looped_lines)
+    else:
+        nodes = _recognize_ported(rows, original.looped_lines)
     _require_rolled(program, nodes)
     return write_source(program, original, nodes, find_families(nodes))
 
@@ -84,7 +90,18 @@ def make_canonical(program: Program, source: str) -> CanonicalKernel:
         return CanonicalKernel(program=same, reason=str(reason), ported=ported)
 
 
+def _recognize_ported(rows: Sequence[InstructionRow], looped_lines: AbstractSet[int]) -> tuple[Node, ...]:
+    """The loops of a ported kernel, with its tiles filled first if that leaves fewer calls."""
+    rows = load_broadcasts(rows)
+    orders = (rows, fill_first(rows))
+    return min((recognize_loops(order, looped_lines) for order in orders), key=_count_calls)
+
+
+def _count_calls(nodes: Sequence[Node]) -> int:
+    return sum(1 for _ in walk_calls(nodes))
+
+
 def _require_rolled(program: Program, nodes: Sequence[Node]) -> None:
-    calls = sum(1 for _ in walk_calls(nodes))
+    calls = _count_calls(nodes)
     if calls > MAX_CALLS:
         raise NotRaised(f"{len(program)} instructions are still {calls} calls with loops: too little repeats")

@@ -88,3 +88,56 @@ def test_a_division_of_a_number_by_a_tile_is_kept_with_a_reason() -> None:
     source = MASKED.replace("nl.divide(e, 2.0, mask=kept)", "nl.divide(2.0, e, mask=kept)")
     with pytest.raises(NotRaised, match="divides operand0 by the data"):
         raise_program(trace(source, (300, 64)), source)
+
+
+SUMS = f"""{HEADER}def kernel(x, scale):
+    N = x.shape[1]
+    out = nl.ndarray((256, N), dtype=x.dtype, buffer=nl.shared_hbm)
+    total = nl.zeros((2, nl.par_dim(128), N), dtype=x.dtype)
+    for s in nl.affine_range(4):
+        for i in nl.affine_range(2):
+            t = nl.load(x[i * 128:(i + 1) * 128, 0:N])
+            row = nl.load(scale[s:s + 1, 0:N])
+            total[i, 0:128, 0:N] += nl.multiply(t, row.broadcast_to((128, N)))
+    for i in nl.affine_range(2):
+        nl.store(out[i * 128:(i + 1) * 128, 0:N], total[i, 0:128, 0:N])
+    return out
+"""
+LARGEST = f"""{HEADER}def kernel(x):
+    out = nl.ndarray((256, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    most = nl.ndarray((2, nl.par_dim(128), 1), dtype=x.dtype, buffer=nl.sbuf)
+    for c in nl.affine_range(4):
+        for i in nl.affine_range(2):
+            t = nl.load(x[i * 128:(i + 1) * 128, c * 64:(c + 1) * 64])
+            part = nl.max(t, axis=1, keepdims=True)
+            most[i, 0:128, 0:1] = nl.loop_reduce(part, op=np.max, loop_indices=[c])
+    for i in nl.affine_range(2):
+        nl.store(out[i * 128:(i + 1) * 128, 0:1], most[i, 0:128, 0:1])
+    return out
+"""
+
+
+def test_sums_begin_before_their_loops_and_rows_are_loaded_to_all_partitions() -> None:
+    shapes = (256, 64), (4, 64)
+    before = trace(SUMS, *shapes)
+    raised = raise_program(before, SUMS)
+    assert raised.count("nisa.memset(") == raised.count("op=nl.add") == 1
+    assert raised.index("nisa.memset(") < raised.index("nisa.dma_copy(")
+    assert "src=scale[i : i + 1, :].broadcast(0, 128))" in raised
+    assert "nc_stream_shuffle" not in raised
+    np.testing.assert_array_equal(run(trace(raised, *shapes), *shapes), run(before, *shapes))
+
+
+def test_a_reduction_over_a_loop_begins_with_its_neutral_number() -> None:
+    before = trace(LARGEST, (256, 256))
+    raised = raise_program(before, LARGEST)
+    assert raised.count("nisa.tensor_reduce(") == 1
+    assert "nisa.tensor_copy(" not in raised
+    assert "value=-3.4028234663852886e+38" in raised
+    np.testing.assert_array_equal(run(trace(raised, (256, 256)), (256, 256)), run(before, (256, 256)))
+
+
+def test_what_does_not_fit_together_is_filled_where_it_was() -> None:
+    wide = (256, 16384)
+    raised = raise_program(trace(SUMS, wide, (4, 16384)), SUMS)
+    assert raised.index("nisa.memset(") > raised.index("nisa.dma_copy(")
