@@ -3,6 +3,8 @@
 A number's high part is the number in bfloat16, and its low part is the rest, in bfloat16 again: 16 bits in
 all. High by high, high by low and low by high add up to the product. Each tile is split where it is written,
 so that all products that read it share its parts. A tile that was transposed on its way is split after that.
+If nothing else reads a tile, only its parts are kept: what is written piece by piece gets a tile for each
+piece, and what is copied, as out of PSUM, is split where it was.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement, StatementKind
+from targets.nki.rewrites.elementwise import has_plain_arguments
+from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement, StatementKind
+from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, number_site
-from targets.nki.rewrites.values import Tensor
+from targets.nki.rewrites.values import Affine, Tensor
 
 ALL_PRODUCTS = "all products"
 """The site of all products that can be split, so that what they share is split once."""
@@ -130,6 +134,56 @@ def _check_tile(kernel: Kernel, tensor: Tensor) -> None:
         raise RewriteRefused(f"{tensor.name} is written rearranged")
 
 
+def _find_pieces(kernel: Kernel, plan: SplitPlan) -> frozenset[Statement]:
+    """The statements that write tiles of which only the parts are read, and so need none of these tiles.
+
+    A statement that writes all of a tile, and is no copy, has use for the tile itself.
+    """
+    found: set[Statement] = set()
+    for tensor in plan.tiles.values():
+        writers = [(item, access) for item, access in kernel.uses_of(tensor) if item not in plan.products]
+        if all(one.writes and not one.reads and _is_piece(kernel, item, one) for item, one in writers):
+            found |= {item for item, _ in writers}
+    return frozenset(found)
+
+
+def _is_piece(kernel: Kernel, item: Statement, access: Access) -> bool:
+    return _copied_text(item, access) is not None or _piece_shape(kernel, item, access) is not None
+
+
+def _piece_shape(kernel: Kernel, item: Statement, access: Access) -> str | None:
+    """The shape of a tile for a part of another one, from its first partition on; None if no text says it.
+
+    In a kernel for any size, only parts along whole dimensions have one.
+    """
+    view, declared = access.view, kernel.declarations[access.tensor.id]
+    node = syntax.parse_expression(item.texts[access.role])
+    if access.tensor.copies or view.is_whole or view.box[0].start != Affine(0):
+        return None
+    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name):
+        return None
+    try:
+        sizes = shape_texts(kernel, declared)
+    except RewriteRefused:
+        return None
+    if all(size.isdecimal() for size in sizes):
+        return str(view.shape)
+    parts = [syntax.code_of(part.slice) for part in node.slice]
+    parts += [":"] * (len(sizes) - len(parts))
+    if parts[0] != ":" or any(":" in part and part != ":" for part in parts):
+        return None
+    return f"({', '.join(size for size, part in zip(sizes, parts, strict=True) if part == ':')})"
+
+
+def _copied_text(item: Statement, access: Access) -> str | None:
+    """The source of a plain copy of float32 that fits its destination; None for other instructions."""
+    source = item.find_access("src")
+    if item.op != "tensor_copy" or source is None or not has_plain_arguments(item):
+        return None
+    is_same = source.tensor.dtype == access.tensor.dtype and source.view.shape == access.view.shape
+    return item.texts["src"] if is_same and source.tensor.is_on_chip else None
+
+
 class _SplitWriter:
     """Writes a kernel with the parts of tiles, each made where its tile is written."""
 
@@ -137,6 +191,7 @@ class _SplitWriter:
         self._kernel = kernel
         self._plan = plan
         self._rounding = rounding
+        self._pieces = _find_pieces(kernel, plan)
         self._names = {
             key: {part: kernel.fresh_name(f"{tensor.name}_{part}") for part in ("high", "low")}
             for key, tensor in plan.tiles.items()
@@ -154,12 +209,17 @@ class _SplitWriter:
             first, *others = self._write_products(node)
             return [syntax.with_leading_lines(first, syntax.leading_lines(node.node)), *others]
         if node.tensor is not None and node.tensor.id in self._plan.tiles:
-            return [node.node, *self._declare_parts(node, node.tensor)]
+            parts = self._declare_parts(node, node.tensor)
+            if not self._pieces.isdisjoint(self._kernel.users_of(node.tensor)):
+                return [syntax.with_leading_lines(parts[0], syntax.leading_lines(node.node)), *parts[1:]]
+            return [node.node, *parts]
+        if node in self._pieces:
+            return self._split_piece(node)
         split = [
             line
             for access in node.accesses
             if access.writes and access.tensor.id in self._plan.tiles
-            for line in self._split(access.tensor, node.texts[access.role])
+            for line in self._split(access.tensor, node.texts[access.role], node.texts[access.role])
         ]
         return [node.node, *split] if split else None
 
@@ -170,14 +230,30 @@ class _SplitWriter:
         ]
         return [syntax.with_leading_lines(syntax.retype_declaration(one, dtype), []) for one in named]
 
-    def _split(self, tensor: Tensor, text: str) -> list[cst.BaseStatement]:
-        """What makes the parts of a window of a tile."""
+    def _split_piece(self, item: Statement) -> list[cst.BaseStatement]:
+        """What makes the parts of a window of a tile that is not kept."""
+        (access,) = (one for one in item.accesses if one.writes and one.tensor.id in self._plan.tiles)
+        text = item.texts[access.role]
+        copied = _copied_text(item, access)
+        if copied is not None:
+            first, *others = self._split(access.tensor, text, copied)
+            return [syntax.with_leading_lines(first, syntax.leading_lines(item.node)), *others]
+        nl, name = self._kernel.nl, self._kernel.fresh_name(f"{access.tensor.name}_piece")
+        shape = _piece_shape(self._kernel, item, access)
+        return [
+            syntax.parse_statement(f"{name} = {nl}.ndarray({shape}, dtype={nl}.float32, buffer={nl}.sbuf)"),
+            syntax.replace_arguments(item.node, {access.role: name}),
+            *self._split(access.tensor, text, name),
+        ]
+
+    def _split(self, tensor: Tensor, text: str, source: str) -> list[cst.BaseStatement]:
+        """What makes the parts of a window of a tile, which the source holds."""
         nisa = self._kernel.nisa
         high, low = (self._part(tensor, part, text) for part in ("high", "low"))
         engine = {"engine": f"{nisa}.engine.scalar"} if self._rounding == "scalar" else {}
-        rest = {"dst": low, "data1": text, "data2": high, "op": f"{self._kernel.nl}.subtract"}
+        rest = {"dst": low, "data1": source, "data2": high, "op": f"{self._kernel.nl}.subtract"}
         return [
-            syntax.make_call(f"{nisa}.tensor_copy", {"dst": high, "src": text, **engine}),
+            syntax.make_call(f"{nisa}.tensor_copy", {"dst": high, "src": source, **engine}),
             syntax.make_call(f"{nisa}.tensor_tensor", rest),
         ]
 

@@ -109,9 +109,52 @@ def test_parts_hold_sixteen_bits_and_their_products_take_three_passes() -> None:
 def test_a_tile_is_split_once_where_it_is_written() -> None:
     (child, _), _ = explore(kernel())
     before, _, inside = child.source.partition("for j in")
-    assert before.count("dst=left_low[:, i, :], data1=left[:, i, :], data2=left_high[:, i, :]") == 1
+    assert before.count("left_piece = nl.ndarray((128, m), dtype=nl.float32, buffer=nl.sbuf)") == 1
+    assert before.count("dma_copy(dst=left_piece, src=a[i * 128 : (i + 1) * 128, :])") == 1
+    assert before.count("dst=left_low[:, i, :], data1=left_piece, data2=left_high[:, i, :]") == 1
+    assert "left = " not in before
     assert "dst=left" not in inside
     assert inside.index("# The product of one step.") > inside.index("dst=right_low")
+
+
+def test_a_tile_that_others_read_is_kept() -> None:
+    spare = "spare = nl.ndarray((128, m), dtype=nl.float32, buffer=nl.sbuf)"
+    (child, _), _ = explore(kernel(before=f"{spare}\n    nisa.tensor_copy(dst=spare, src=left[:, 0, :])"))
+    assert "data1=left[:, i, :], data2=left_high[:, i, :]" in child.source
+    assert "left_piece" not in child.source
+    assert relative_error(child.source) < ROUNDED
+
+
+def test_what_is_copied_out_of_psum_is_split_there() -> None:
+    load = "        nisa.dma_copy(dst=left[:, i, :], src=a[i * 128 : (i + 1) * 128, :])\n"
+    turned = """        rows = nl.ndarray((m, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=a[i * 128 : (i + 1) * 128, :])
+        turned = nl.ndarray((128, m), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_transpose(dst=turned, data=rows)
+        back = nl.ndarray((m, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=back, src=turned)
+        again = nl.ndarray((128, m), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_transpose(dst=again, data=back)
+        nisa.tensor_copy(dst=left[:, i, :], src=again)
+"""
+    source = kernel()
+    assert load in source
+    (child, _), _ = explore(source.replace(load, turned))
+    assert "nisa.tensor_copy(dst=left_high[:, i, :], src=again, engine=nisa.engine.scalar)" in child.source
+    assert re.search(r"dst=left_low\[:, i, :\],\s+data1=again,\s+data2=left_high\[:, i, :\]", child.source)
+    assert "left = " not in child.source
+    assert relative_error(child.source) < ROUNDED
+
+
+def test_windows_of_numbers_get_a_tile_for_each() -> None:
+    source = (
+        kernel().replace("k // 128, m)", "2, 128)").replace("left[:, i, :], src", "left[:, i, 0:128], src")
+    )
+    (child, _), _ = explore(source)
+    assert "left_piece = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)" in child.source
+    generic, _ = explore(kernel().replace("left[:, i, :], src", "left[:, i, 0:m], src"))
+    assert "left_piece" not in generic[0].source
+    assert max(relative_error(child.source), relative_error(generic[0].source)) < ROUNDED
 
 
 def test_tiles_of_a_list_have_lists_of_parts() -> None:
