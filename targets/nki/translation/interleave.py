@@ -94,6 +94,17 @@ def _decides_counts(loop: ast.For) -> bool:
     return loop.target.id == "i_row" and not all(map(_has_known_count, inside))
 
 
+def replace_body(item: ast.stmt, change: Callable[[Sequence[ast.stmt]], list[ast.stmt]]) -> ast.stmt:
+    """Return a loop with the body that `change` makes of it; the same statement if nothing changes."""
+    if not isinstance(item, ast.For):
+        return item
+    body = change(item.body)
+    is_same = len(body) == len(item.body) and all(
+        new is old for new, old in zip(body, item.body, strict=True)
+    )
+    return item if is_same else ast.For(item.target, item.iter, body, [])
+
+
 def _with_body(loop: ast.For, body: Sequence[ast.stmt]) -> ast.For:
     found = deepcopy(loop)
     found.body = list(body)

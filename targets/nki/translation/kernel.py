@@ -29,6 +29,8 @@ from targets.nki.translation.activations import ActivationFinder
 from targets.nki.translation.delay import delay_last
 from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
 from targets.nki.translation.direct_copies import write_copies
+from targets.nki.translation.epilogues import fuse_epilogues
+from targets.nki.translation.function_tables import order_functions
 from targets.nki.translation.hidden_blocks import find_ranges, split_into_blocks
 from targets.nki.translation.interleave import interleave_kernel, share_copies
 from targets.nki.translation.kernel_layout import Choices, KernelLayout
@@ -77,6 +79,7 @@ from targets.nki.translation.values import (
     count_uses,
     find_readers,
 )
+from targets.nki.translation.warm_up import uses_tensor, warm_up
 from targets.nki.translation.windows import find_windows
 
 _HELD_OPERANDS = (12 * 1024, 2 * 1024, 0)
@@ -165,10 +168,16 @@ class KernelWriter:
         for _ in range(_MAX_RESTARTS):
             try:
                 source = self._write_once()
+                source = fuse_epilogues(source) or source
+                ordered = order_functions(source)
+                self.choices.has_other_order = ordered is not None
+                source = ordered or source if self.layout.orders_functions else source
                 source = interleave_kernel(source, self.layout.ways) or source
                 if self.layout.shared is not None:
                     source = share_copies(source, self.layout.shared) or source
-                return delay_last(source, self.layout.late, self.layout.later) or source
+                source = delay_last(source, self.layout.late, self.layout.later) or source
+                self.choices.uses_tensor = uses_tensor(source)
+                return warm_up(source, self.layout.warm_products) or source
             except SplitNeededError as split:
                 self.loops.splits[split.atom] = split.inner
             except StoredNeededError as needed:

@@ -29,6 +29,8 @@ _FEWER_ROWS = 5
 _LATE = (2, 3, 5, 6, 8, 0)
 _BETWEEN = (1, 2, 3)
 """Instructions of the stage between the first one and what is two iterations late."""
+_WARM = (8, 5, 2, 0)
+"""Products of zeros at the beginning: eight take the 3 us after which the clock is high."""
 _SPARED = (None, "vector", "scalar", "gpsimd")
 _SHARED = (None, "scalar", "vector")
 
@@ -58,6 +60,10 @@ class Choices:
     has_columns_of_rows: bool = False
     """Whether tiles take columns of the rows of an array."""
     has_running_sums: bool = False
+    has_other_order: bool = False
+    """Whether functions of one table can follow each other more often."""
+    uses_tensor: bool = False
+    """Whether the tensor engine has work, so that its clock matters."""
     has_split_totals: bool = False
     """Whether reductions around and inside of others may go row by row, through HBM, or at once."""
 
@@ -91,6 +97,10 @@ class KernelLayout:
     """Instructions at the end of a loop that are issued after the beginning of the next iteration."""
     later: int = 0
     """Those of them that are issued another iteration later."""
+    orders_functions: bool = False
+    """Whether functions of ScalarE wait for others that need the table that is there."""
+    warm_products: int = 0
+    """Products of zeros before all others: the clock of the tensor engine rises during the first loads."""
     turned_length: int = _TURNED_LENGTHS[0]
     """float32 in one partition of PSUM that transposes fill before they are copied."""
     spared: str | None = None
@@ -129,7 +139,7 @@ class KernelLayout:
         """What of the layout decides how results are rounded, as text; the rest is order and memory."""
         order = KernelLayout()
         kept = replace(
-            self, parts=1, ways=1, late=0, later=0, shared=None,
+            self, parts=1, ways=1, late=0, later=0, shared=None, orders_functions=False, warm_products=0,
             turned_length=order.turned_length, loads_again=order.loads_again,
         )  # fmt: skip
         return kept.name
@@ -145,23 +155,9 @@ class KernelLayout:
     def neighbours(self, written: Choices, *, is_first: bool) -> Iterator[KernelLayout]:
         """Layouts that differ in one thing; at first only in what decides about transfers and engines."""
         yield from self._other_forms(written)
-        if written.has_variance:
-            yield replace(self, has_moments=not self.has_moments)
-        if written.has_hidden_blocks:
-            yield replace(self, leaves_out=not self.leaves_out)
-            yield replace(self, leaves_out=True, hides_in_banks=not self.hides_in_banks)
-        if written.has_uneven_banks:
-            yield replace(self, pads_banks=not self.pads_banks)
-        if written.has_roots:
-            yield replace(self, has_powers=not self.has_powers)
-        if written.has_sum_groups:
-            yield replace(self, keeps_sums=not self.keeps_sums)
-        if written.has_shared_rows:
-            yield replace(self, loads_again=not self.loads_again)
-        if written.has_columns_of_rows:
-            yield replace(self, holds_rows=not self.holds_rows)
+        yield from self._other_sequences(written)
         if not is_first:
-            yield from self._other_orders()
+            yield from self._other_orders(written)
         for node, rows in written.rows.items():
             for row in rows[:_ROWS]:
                 if row != self.rows.get(node, rows[0]):
@@ -172,6 +168,26 @@ class KernelLayout:
             yield from self._other_copies()
             yield from self._other_tiles(written)
 
+    def _other_sequences(self, written: Choices) -> Iterator[KernelLayout]:
+        """Layouts that compute some of it by other instructions."""
+        if written.has_variance:
+            yield replace(self, has_moments=not self.has_moments)
+        if written.has_hidden_blocks:
+            yield replace(self, leaves_out=not self.leaves_out)
+            yield replace(self, leaves_out=True, hides_in_banks=not self.hides_in_banks)
+        if written.has_uneven_banks:
+            yield replace(self, pads_banks=not self.pads_banks)
+        if written.has_other_order:
+            yield replace(self, orders_functions=not self.orders_functions)
+        if written.has_roots:
+            yield replace(self, has_powers=not self.has_powers)
+        if written.has_sum_groups:
+            yield replace(self, keeps_sums=not self.keeps_sums)
+        if written.has_shared_rows:
+            yield replace(self, loads_again=not self.loads_again)
+        if written.has_columns_of_rows:
+            yield replace(self, holds_rows=not self.holds_rows)
+
     def _other_forms(self, written: Choices) -> Iterator[KernelLayout]:
         """Layouts that sum in the other way; they number operations otherwise, so nothing else is kept."""
         plain = replace(self, rows={}, stored=(), vectors=())
@@ -181,8 +197,10 @@ class KernelLayout:
         if written.has_running_sums:
             yield replace(plain, scans_sums=not self.scans_sums)
 
-    def _other_orders(self) -> Iterator[KernelLayout]:
+    def _other_orders(self, written: Choices) -> Iterator[KernelLayout]:
         """Layouts in which the same is done in another order, by other engines, or in longer parts."""
+        if written.uses_tensor:
+            yield from (replace(self, warm_products=count) for count in _WARM if count != self.warm_products)
         yield from (replace(self, ways=ways) for ways in _WAYS if ways != self.ways)
         yield from (replace(self, parts=parts) for parts in _PARTS if parts != self.parts)
         yield from (replace(self, late=late, later=0) for late in _LATE if late != self.late)
@@ -201,10 +219,12 @@ class KernelLayout:
                     yield from (replace(self, rows={**self.rows, node: row}, ways=way) for way in ways)
 
     def _other_tiles(self, written: Choices) -> Iterator[KernelLayout]:
-        """Layouts with other loops on the partitions, and other orders for that.
+        """Layouts with shorter tiles or other loops on the partitions, and other orders for that.
 
         A single tile has no iterations to go side by side. Smaller tiles may be slower until theirs do.
         """
+        for length in (length for length in _TILE_LENGTHS if length < self.tile_length):
+            yield replace(self, tile_length=length, ways=_WAYS[0], late=0, later=0)
         for node, rows in written.rows.items():
             for row in rows[:_FEWER_ROWS]:
                 if row is not None and " with " not in row and row != self.rows.get(node, rows[0]):
