@@ -12,7 +12,7 @@ from targets.nki.translation.layout import is_batch, rank_rows
 from targets.nki.translation.merge import pair_rows, row_groups, row_pairs, split_rows
 from targets.nki.translation.spread_sums import find_neighbours, spread_sums, with_own_loops
 from targets.nki.translation.stage import Store
-from targets.nki.translation.values import Assembled, Scan, Value
+from targets.nki.translation.values import Assembled, Scan, TilePart, Value
 
 _Makers = dict[str | None, Callable[[], "StageLayout"]]
 """Layouts by name, each as a function that makes it."""
@@ -146,12 +146,13 @@ def find_layouts(stores: Sequence[Store], atoms: tuple[Atom, ...], *, spreads_fi
 
 
 def find_bound(values: Iterable[Value]) -> frozenset[Atom]:
-    """The loops of which operations need all steps at once."""
+    """The loops of which operations need all steps at once, and those that parts of packed tiles walk."""
     items = {item for value in values for item in value.walk()}
     along = {item.along for item in items if isinstance(item, Scan)}
     parts = (part for item in items if isinstance(item, Assembled) for part in item.parts)
     boxes = {atom for part in parts for own, _, inner in part.box for atom in (own, inner)}
-    return frozenset().union(along, boxes, *(item.bound for item in items))
+    packed = (item.atoms for item in items if isinstance(item, TilePart))
+    return frozenset().union(along, boxes, *packed, *(item.bound for item in items))
 
 
 def cut_tiles(layout: StageLayout, most: int) -> StageLayout:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from targets.nki.translation.kernel_layout import KernelLayout
 from targets.nki.translation.translator import write_variants
 from tests.targets.nki.translation.test_kernels import assert_computes, translate
 
@@ -224,3 +226,14 @@ def test_strided_windows_with_a_border_are_parts_of_one_load():
     for source, _ in write_variants(spec, "full", formula):
         assert len(re.findall(r"src=a\b", source)) == 1
         assert_computes(source, inputs, outputs)
+
+
+def test_tiles_of_packed_rows_may_be_cut_along_no_loop():
+    spec, formula, inputs, outputs = translate(shifted_products, [(4, 8, 14, 14), (16, 8, 3, 3)])
+    first, name = write_variants(spec, "full", formula)[0]
+    near = [KernelLayout.from_name(own) for _, own in write_variants(spec, "full", formula, name)]
+    assert len({layout.late for layout in near}) > 1
+    cut = replace(KernelLayout.from_name(name), parts=4)
+    source, _ = write_variants(spec, "full", formula, cut.name)[0]
+    assert source == first
+    assert_computes(source, inputs, outputs)
