@@ -26,6 +26,7 @@ from targets.nki.translation.access import (
     match_axes,
 )
 from targets.nki.translation.activations import ActivationFinder
+from targets.nki.translation.chunk_loops import join_chunk_loops
 from targets.nki.translation.delay import delay_last
 from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
 from targets.nki.translation.direct_copies import write_copies
@@ -169,6 +170,7 @@ class KernelWriter:
             try:
                 source = self._write_once()
                 source = fuse_epilogues(source) or source
+                source = join_chunk_loops(source) or source
                 ordered = order_functions(source)
                 self.choices.has_other_order = ordered is not None
                 source = ordered or source if self.layout.orders_functions else source

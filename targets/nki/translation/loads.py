@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from math import prod
@@ -12,13 +13,15 @@ from targets.nki.translation.hbm import Run, array_text, transfer_text
 from targets.nki.translation.layout import PARTITIONS
 from targets.nki.translation.stage import Box, Rows, StageContext, Tile
 from targets.nki.translation.text import Lines, product_text, sum_text
-from targets.nki.translation.values import Load, Moments, PairedLoad, Value
+from targets.nki.translation.values import Contract, Load, Moments, PairedLoad, Value
 
 MAX_LOOPS = 4
 """Loops that an instruction walks in each partition."""
 _MOST_PARTS = 32
 _LONG_PART = 512
 """Parts of a tile, and float32 in one partition of each, up to and from which they are loaded one by one."""
+_MOST_FIRST = 4096
+"""float32 per partition up to which rows of products are loaded before all other operands."""
 _MOST_SAME = 64
 """float32 per partition up to which all rows are loaded at once, if they are the same in outer loops."""
 
@@ -32,7 +35,9 @@ def make_load(context: StageContext, value: Value, partition: Atom | None, free:
         tile = context.tile(whole[0], partition)
         return tile.at(*whole[1:])
     free = tuple(sorted(free, key=lambda atom: -value.access.stride(atom)))  # in runs, as they lie in HBM
-    is_held = _is_same_outside(context, value, free) and partition == context.nest.row
+    is_held = partition == context.nest.row and (
+        _is_same_outside(context, value, free) or _is_first_of_products(context, value, free)
+    )
     lines = context.levels[0] if is_held else context.lines(value)
     tile = context.new_tile(
         f"{value.buffer.name}_tile",
@@ -62,6 +67,25 @@ def _is_same_outside(context: StageContext, load: Load, free: tuple[Atom, ...]) 
     if nest.row not in load.atoms or load.atoms & {*nest.outer} or not nest.outer:
         return False
     return nest.row_tiles > 1 and nest.row_tiles * prod(nest.width(atom) for atom in free) <= _MOST_SAME
+
+
+def _is_first_of_products(context: StageContext, load: Load, free: tuple[Atom, ...]) -> bool:
+    """Whether products need some rows at once, and other operands before the loop over rows.
+
+    All rows are then loaded first: they would wait for all of these operands otherwise.
+    """
+    nest, readers = context.nest, context.readers.get(load, ())
+    if nest.row not in load.atoms or nest.outer or nest.row_tiles == 1 or nest.row_tile != PARTITIONS:
+        return False
+    is_short = nest.row_tiles * prod(nest.width(atom) for atom in free) <= _MOST_FIRST
+    is_operand = bool(readers) and all(isinstance(reader, Contract) for reader in readers)
+    return is_operand and is_short and any(map(_is_before_rows(context, load), readers))
+
+
+def _is_before_rows(context: StageContext, load: Load) -> Callable[[Value], bool]:
+    return lambda reader: any(
+        operand is not load and context.nest.level(operand) == 0 for operand in reader.operands
+    )
 
 
 def make_paired_load(
@@ -147,6 +171,17 @@ def write_load(
     One transfer walks only a few loops: the outermost of more, and those `around`, are loops of the kernel.
     """
     is_long = context.width(None, tile.free) >= _LONG_PART
+    columns = _columns_of_products(context, load, tile)
+    if columns is not None and not part:
+        name = context.names.new("i_part")
+        with lines.loop(name, columns.size // _LONG_PART), context.rows(lines, tile.partition) as rows:
+            limits = {columns: (product_text(name, _LONG_PART), _LONG_PART)}
+            own = replace(rows, limits={**rows.limits, **limits})
+            write_transfer(context, load, tile, lines=lines, part=part, rows=own, around=around)
+        return
+    if is_long and tile.chunks > 1 and tile.partition == context.nest.row:
+        _write_rows_first(context, load, tile, lines, part=part)
+        return
     if tile.chunks == 1 or is_long:
         with context.rows(lines, tile.partition) as rows:
             write_transfer(context, load, tile, lines=lines, part=part, rows=rows, around=around)
@@ -161,6 +196,36 @@ def write_load(
     if rest:
         last = Rows(rest, str(full), str(full * PARTITIONS))
         write_transfer(context, load, tile, lines=lines, part=part, rows=last)
+
+
+def _write_rows_first(
+    context: StageContext,
+    load: Load,
+    tile: Tile,
+    lines: Lines,
+    *,
+    part: tuple[tuple[Atom, int, Atom], ...],
+) -> None:
+    """Load all tiles of rows, before the loop over them."""
+    assert tile.partition is not None
+    full, rest = divmod(tile.partition.size, PARTITIONS)
+    name = context.names.new("i_chunk")
+    with lines.loop(name, full):
+        rows = Rows(PARTITIONS, name, product_text(name, PARTITIONS))
+        write_transfer(context, load, tile, lines=lines, part=part, rows=rows)
+    if rest:
+        rows = Rows(rest, str(full), str(full * PARTITIONS))
+        write_transfer(context, load, tile, lines=lines, part=part, rows=rows)
+
+
+def _columns_of_products(context: StageContext, load: Load, tile: Tile) -> Atom | None:
+    """The columns of a long operand of products, which need all of its chunks for one part of them first."""
+    readers = context.readers.get(load, ())
+    if tile.chunks == 1 or len(tile.free) != 1 or not readers:
+        return None
+    (columns,) = tile.free
+    is_cut = columns.size > _LONG_PART and columns.size % _LONG_PART == 0 and columns != context.nest.row
+    return columns if is_cut and all(isinstance(reader, Contract) for reader in readers) else None
 
 
 def write_transfer(

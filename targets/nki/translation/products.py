@@ -168,8 +168,10 @@ def _split_free(
 
 def _operand_tiles(context: StageContext, pair: _Operands) -> tuple[Tile, Tile | None]:
     """The operands' tiles; None for one that is loaded part by part, because the chip has no room for it."""
-    stays = context.tile(pair.stationary, _inner(pair))
     moving, inner = pair.moving, _inner(pair)
+    if _is_as_loaded(context, pair.stationary, inner) and not _is_as_loaded(context, moving, inner):
+        context.tile(moving, inner)  # it is made while the other one is loaded
+    stays = context.tile(pair.stationary, inner)
     free = context.nest.free_atoms(moving, inner)
     width = prod(context.nest.width(atom) for atom in free) * context.nest.chunks(inner)
     streams = (
@@ -180,6 +182,11 @@ def _operand_tiles(context: StageContext, pair: _Operands) -> tuple[Tile, Tile |
         and (moving, inner) not in context.tiles
     )
     return stays, None if streams else context.tile(moving, inner)
+
+
+def _is_as_loaded(context: StageContext, value: Value, inner: Atom) -> bool:
+    """Whether a load gives an operand as the tensor engine takes it."""
+    return isinstance(value, Load) and not is_scattered(value, inner, context.nest.free_atoms(value, inner))
 
 
 @dataclass(frozen=True)

@@ -134,3 +134,29 @@ def test_chunks_of_long_rows_come_one_by_one():
     assert re.search(
         r"for (i_chunk\w*) in nl.affine_range\(2\):\n +nisa.dma_copy\(dst=b_tile\[:, \1, :\]", source
     )
+
+
+def gated(x, gate, up):
+    return np.tanh(x @ gate / 16) * (x @ up / 16)
+
+
+def test_operands_come_in_the_order_in_which_products_need_them():
+    """All rows, which are transposed; then columns of both weights in turn, all chunks of each."""
+    source = first_kernel(gated, (256, 256), (256, 1024), (256, 1024))
+    before, loop = source.split("for i_row in")
+    assert before.index("src=a") < before.index("src=c") < before.index("src=b")
+    assert count(before, "for i_part") == 1
+    assert count(before, r"dst=[bc]_tile\[:, i_chunk\w*, i_part \* 512:i_part \* 512 \+ 512\]") == 2
+    assert count(loop, "dma_copy") == 1  # of the results
+
+
+def test_chunks_of_products_are_read_in_psum_before_the_next_ones():
+    def reference(x, w, v):
+        return np.tanh(x @ w / 16) @ v / 16
+
+    source = write_with_row(reference, [(256, 256), (256, 512), (512, 256)], 1)
+    lines = source.splitlines()
+    at = next(number for number, line in enumerate(lines) if "nl.tanh" in line)
+    assert "data=bank" in lines[at]
+    assert "nc_matmul(dst=bank" in lines[at - 1]
+    assert not any("matmul = " in line for line in lines)
