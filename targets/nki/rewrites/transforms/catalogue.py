@@ -11,6 +11,7 @@ from targets.nki.rewrites.transforms.balance import BalanceEngines
 from targets.nki.rewrites.transforms.block import BlockLoop
 from targets.nki.rewrites.transforms.buffer_scope import BufferScope
 from targets.nki.rewrites.transforms.coalesce import Coalesce
+from targets.nki.rewrites.transforms.cut_columns import CutColumns
 from targets.nki.rewrites.transforms.dead_code import DeadCode
 from targets.nki.rewrites.transforms.descriptors import Descriptors
 from targets.nki.rewrites.transforms.distribute import Distribute
@@ -91,6 +92,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         SplitProducts(),
         TwoPass(),
         Unpeel(),
+        CutColumns(),
     )
 }
 

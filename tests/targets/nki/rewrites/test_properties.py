@@ -32,7 +32,7 @@ from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from targets.registry import load_target
 from tests.support.kernels import TARGET
 from tests.support.sweeps import parametrize_sweep
-from tests.targets.nki.rewrites import test_split_rows, test_two_pass, test_unpeel
+from tests.targets.nki.rewrites import test_cut_columns, test_split_rows, test_two_pass, test_unpeel
 from tests.targets.nki.rewrites.generator import Drawn, draw
 from tests.targets.nki.rewrites.obfuscations import OBFUSCATIONS, Obfuscation, obfuscate
 
@@ -159,8 +159,8 @@ def raise_drawn(drawn: Drawn) -> Drawn:
 def test_every_entry_has_something_to_do():
     """Kernels of the generator, as they are and raised, give each entry a place where it applies.
 
-    So do an online softmax, tiles that are used in parts, and a sum whose first iteration is peeled, which it
-    does not draw. Entries for other targets have tests of their own.
+    So do an online softmax, tiles that are used in parts, a sum whose first iteration is peeled, and a scan
+    of long rows, which it does not draw. Entries for other targets have tests of their own.
     """
     idle, refused = set(load_target(TARGET.name).rewrites()), Counter[str]()
     as_drawn = (draw(seed) for seed in range(4 * len(SEEDS)))
@@ -171,6 +171,7 @@ def test_every_entry_has_something_to_do():
             test_two_pass.sample(),
             test_split_rows.sample(),
             test_unpeel.sample(test_unpeel.DIRECTLY),
+            test_cut_columns.sample(),
         )
     )
     for seed, drawn in enumerate(chain(written, as_drawn, as_raised)):
