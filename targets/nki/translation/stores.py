@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.hbm import Run, array_text, transfer_text
+from targets.nki.translation.layout import PARTITIONS
 from targets.nki.translation.loads import MAX_LOOPS, turn_tile
 from targets.nki.translation.stage import StageContext, Store, Tile
 from targets.nki.translation.text import Lines
-from targets.nki.translation.transposes import add_border, add_copy, enter_loop
+from targets.nki.translation.transposes import add_border, add_copy, enter_loop, turn_across
 from targets.nki.translation.values import KeptRows
 from targets.nki.translation.windows import JointStore, join_stores
 
@@ -44,7 +46,8 @@ def _write_store(context: StageContext, store: Store) -> None:
     lines = context.levels[level]
     if store.may_stay and _keep_rows(context, store, tile, lines):
         return
-    tile = _turned_for_store(context, store, tile)
+    store, tile = _turned_for_store(context, store, tile)
+    atoms = store.access.atoms
     inside = [atom for atom in atoms if atom != tile.partition]
     free = tuple(sorted((a for a in inside if a == nest.row or a not in nest.outer), key=nest.rank))
     if tile.partition is None or tile.partition == nest.row:
@@ -203,12 +206,35 @@ def _rewritten(
     return result
 
 
-def _turned_for_store(context: StageContext, store: Store, tile: Tile) -> Tile:
+def _turned_for_store(context: StageContext, store: Store, tile: Tile) -> tuple[Store, Tile]:
     """The tile as it is, or transposed if its partitions would be written element by element."""
     wide = [atom for atom in tile.free if store.access.stride(atom) > 1]
     if tile.partition is None or store.access.stride(tile.partition) != 1 or not wide:
-        return tile
+        return store, tile
     if store.value not in {held for held, _ in context.tiles} or tile.partition not in store.value.atoms:
-        return tile
+        return store, tile
     widest = max(wide, key=lambda atom: atom.size)
-    return context.transpose(context, store.value, widest, context.nest.free_atoms(store.value, widest))
+    joined = _join_loops(context, store, tile) if widest.size < PARTITIONS else None
+    if joined is not None and joined[1].free[0].size > widest.size:
+        store, whole = joined
+        (loop,) = whole.free
+        return store, turn_across(context, whole, loop, context.lines(store.value))
+    free = context.nest.free_atoms(store.value, widest)
+    return store, context.transpose(context, store.value, widest, free)
+
+
+def _join_loops(context: StageContext, store: Store, tile: Tile) -> tuple[Store, Tile] | None:
+    """A store and its tile with all free loops as one, if they are one both there and in HBM."""
+    strides = [store.access.stride(atom) for atom in tile.free]
+    is_even = all(
+        stride == inner.size * step
+        for stride, inner, step in zip(strides, tile.free[1:], strides[1:], strict=False)
+    )
+    is_whole = tile.chunks == 1 and not (tile.places or tile.windows or tile.in_psum)
+    if len(tile.free) < 2 or not is_even or not is_whole or {*tile.free} & context.ranges.keys():
+        return None
+    loop = Atom("*".join(atom.name for atom in tile.free), prod(atom.size for atom in tile.free))
+    terms = [term for term in store.access.terms if term[0] not in tile.free]
+    access = make_access(store.access.offset, [*terms, (loop, strides[-1])])
+    name = f"{tile.name}.flatten_dims(1, {len(tile.free)})"
+    return replace(store, access=access), replace(tile, name=name, free=(loop,))

@@ -31,6 +31,14 @@ def make_transposed(
     return tile
 
 
+def turn_across(context: StageContext, data: Tile, loop: Atom, lines: Lines) -> Tile:
+    """Return a tile transposed, with a free loop of it on the partitions."""
+    assert data.partition is not None
+    tile = context.new_tile("transposed", loop, (data.partition,), lines)
+    _write_transposes(context, data, tile, source=data.partition, lines=lines)
+    return tile
+
+
 def make_stacked_transpose(
     context: StageContext,
     value: Value,

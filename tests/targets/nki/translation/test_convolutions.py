@@ -237,3 +237,18 @@ def test_tiles_of_packed_rows_may_be_cut_along_no_loop():
     source, _ = write_variants(spec, "full", formula, cut.name)[0]
     assert source == first
     assert_computes(source, inputs, outputs)
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 10), (14, 12)])
+def test_results_whose_channels_are_neighbours_are_transposed_many_at_a_time(height, width):
+    def convolve(x, w, bias):
+        taps = [(i, j) for i in range(3) for j in range(3)]
+        return bias + sum(x[:, i : i + height, j : j + width] @ w[i, j] for i, j in taps)
+
+    shapes = [(1, height + 2, width + 2, 8), (3, 3, 8, 16), (16,)]
+    spec, formula, inputs, outputs = translate(convolve, shapes)
+    joined = re.compile(r"nc_transpose\(.*data=\w+\.flatten_dims\(1, 2\)")
+    sources = [source for source, _ in write_variants(spec, "full", formula) if joined.search(source)]
+    assert sources
+    for source in sources:
+        assert_computes(source, inputs, outputs)
