@@ -9,7 +9,8 @@ original's program, so these rows are changed here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -148,57 +149,80 @@ def _broadcast_row(load: InstructionRow, goal: _Place) -> InstructionRow:
 
 
 def fill_first(rows: Sequence[InstructionRow]) -> list[InstructionRow]:
-    """Return the rows with tiles filled before everything else, so that no first iteration fills them.
+    """Return the rows with tiles filled before the loops that add to them, so that first iterations do not.
 
     A reduction that begins with a copy begins with its neutral number instead, and takes what it copied like
-    the other parts. If these tiles do not fit together, the rows stay as they are.
+    the other parts. A total that is finished before another one begins is filled before its first part, the
+    others before everything else. If these do not fit together, the rows stay as they are.
     """
-    adders = dict(_find_adders(rows))
-    fills: list[InstructionRow] = []
-    others: list[InstructionRow] = []
+    adders = _find_adders(rows)
+    every = sorted(at for places in adders.values() for at in places)
+    moved: dict[int, list[InstructionRow]] = {}
+    others: dict[int, InstructionRow] = {}
     touched, keys = set[int](), dict[RowKey, RowKey]()
-    for row in rows:
+    for at, row in enumerate(rows):
         places = _places(row)
         dst = places.get("dst")
         fresh = dst is not None and dst.tile is not None and dst.tile not in touched and dst.whole
         touched |= {place.tile for place in places.values() if place.tile is not None}
-        fresh = fresh and dst is not None and dst.operand.home.buffer == "sbuf"
-        if fresh and row.key.op == "memset":
+        others[at] = row
+        if not fresh or dst is None or dst.tile is None or dst.operand.home.buffer != "sbuf":
+            continue
+        found = adders.get(dst.tile, [])
+        if row.key.op == "memset":
             # The declaration of what a loop adds to may stand outside all loops, but its tiles are many.
-            adder = adders.get(places["dst"].tile or 0, row)
-            fills.append(replace(row, line=adder.line))
-        elif fresh and (made := _begin_neutral(row, adders)) is not None:
-            fills.append(_with_shared_key(made[0], keys))
-            others.append(made[1])
-        else:
-            others.append(row)
-    if sum(_row_bytes(row.key.operands[0].home) for row in fills) > MAX_FILLED_BYTES:
+            del others[at]
+            fill = replace(row, line=rows[found[0]].line if found else row.line)
+            moved.setdefault(_fill_place(at, found, every), []).append(fill)
+        elif found and (made := _begin_neutral(row, rows[found[0]])) is not None:
+            others[at] = made[1]
+            moved.setdefault(_fill_place(at, [at, *found], every), []).append(_with_shared_key(made[0], keys))
+    if sum(_row_bytes(row.key.operands[0].home) for row in moved.get(0, ())) > MAX_FILLED_BYTES:
         return list(rows)
-    return [*fills, *others]
+    return [
+        one
+        for at in range(len(rows))
+        for one in (*moved.get(at, ()), *([others[at]] if at in others else ()))
+    ]
+
+
+def _fill_place(at: int, adders: Sequence[int], every: Sequence[int]) -> int:
+    """Where to fill a tile: before the rows of its first part if its parts follow one another, else first.
+
+    `at` is where it is filled now, `adders` are the places of the rows that take its parts, and `every` those
+    of all such rows.
+    """
+    if len(adders) < len(("first", "second")):
+        return at
+    first, second = adders[:2]
+    between = bisect_right(every, adders[-1]) - bisect_right(every, first)
+    begin = first - (second - first) + (first == at)
+    return begin if between == len(adders) - 1 and 0 <= begin <= at else 0
 
 
 def _row_bytes(home: TileClass) -> int:
     return prod(home.shape[1:]) * DTYPES[home.dtype].itemsize
 
 
-def _find_adders(rows: Iterable[InstructionRow]) -> Iterator[tuple[int, InstructionRow]]:
-    """The instructions that combine a tile with a part, by the tile."""
-    for row in rows:
+def _find_adders(rows: Sequence[InstructionRow]) -> dict[int, list[int]]:
+    """Where instructions combine a tile with a part, by the tile."""
+    found: dict[int, list[int]] = {}
+    for at, row in enumerate(rows):
         if row.key.op != "tensor_tensor":
             continue
         places = _places(row)
         dst, total = places["dst"], places["data1"]
         if dst.tile is not None and dst.numbers == total.numbers and dst.whole and total.whole:
-            yield dst.tile, row
+            found.setdefault(dst.tile, []).append(at)
+    return found
 
 
 def _begin_neutral(
-    row: InstructionRow, adders: Mapping[int, InstructionRow]
+    row: InstructionRow, adder: InstructionRow
 ) -> tuple[InstructionRow, InstructionRow] | None:
     """A fill, and an instruction that combines with it what a row copies to begin a total."""
     places = _places(row)
-    adder = adders.get(places["dst"].tile or 0)
-    if row.key.op != "tensor_copy" or adder is None or adder.key.counted:
+    if row.key.op != "tensor_copy" or adder.key.counted:
         return None
     dst, src, part = places["dst"], places["src"], _places(adder)["data2"]
     number = _FIRST_NUMBERS.get(str(dict(adder.key.params)["op"].value))

@@ -137,6 +137,17 @@ def test_a_reduction_over_a_loop_begins_with_its_neutral_number() -> None:
     np.testing.assert_array_equal(run(trace(raised, (256, 256)), (256, 256)), run(before, (256, 256)))
 
 
+def test_a_total_that_is_finished_before_the_next_one_is_filled_in_its_loop() -> None:
+    loops = "    for c in nl.affine_range(4):\n        for i in nl.affine_range(2):\n"
+    outer, inner = loops.splitlines(keepends=True)
+    source = LARGEST.replace(loops, inner[4:] + "    " + outer)
+    before = trace(source, (256, 256))
+    raised = raise_program(before, source)
+    assert raised.count("nisa.tensor_reduce(") == raised.count("nisa.memset(") == 1
+    assert raised.index("for i in nl.affine_range(2)") < raised.index("nisa.memset(")
+    np.testing.assert_array_equal(run(trace(raised, (256, 256)), (256, 256)), run(before, (256, 256)))
+
+
 def test_what_does_not_fit_together_is_filled_where_it_was() -> None:
     wide = (256, 16384)
     raised = raise_program(trace(SUMS, wide, (4, 16384)), SUMS)
