@@ -45,6 +45,7 @@ from targets.nki.translation.merge import (
 from targets.nki.translation.patterns import find_inner_sum, scale_behind_maxima, use_moments
 from targets.nki.translation.source import KnownTables, join_kernel
 from targets.nki.translation.spread_sums import make_spread_sum
+from targets.nki.translation.stacked_rows import make_stacked_rows
 from targets.nki.translation.stage import (
     SBUF_BYTES,
     Maker,
@@ -110,7 +111,7 @@ _MAKERS: Mapping[type[Value], Maker] = {
     Scan: combine.make_scan,
     Select: make_select,
     SpreadSum: make_spread_sum,
-    StackedRows: packed_tiles.make_stacked_rows,
+    StackedRows: make_stacked_rows,
     Table: elementwise.make_table,
     TilePart: packed_tiles.make_part,
     Unary: elementwise.make_unary,

@@ -1,23 +1,21 @@
-"""Tiles of packed convolutions: stacked rows of the input, banded weights, and parts of these."""
+"""Tiles of packed convolutions: banded weights, and parts of tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import groupby, product
 from math import prod
 
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.hbm import Run
-from targets.nki.translation.layout import BANK, PARTITIONS
-from targets.nki.translation.loads import write_load, write_transfer
+from targets.nki.translation.layout import BANK, SHORT_RUN
+from targets.nki.translation.loads import write_transfer
 from targets.nki.translation.stage import Rows, StageContext, Tile
-from targets.nki.translation.text import Lines, product_text, slice_text, sum_text
-from targets.nki.translation.transposes import add_border, add_copy, enter_loop
-from targets.nki.translation.values import Band, BandedWeights, StackedRows, TilePart, Value
+from targets.nki.translation.text import Lines
+from targets.nki.translation.transposes import add_border, add_copy
+from targets.nki.translation.values import Band, BandedWeights, Load, TilePart, Value
 
 
 def make_part(context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]) -> Tile:
@@ -33,182 +31,22 @@ def make_part(context: StageContext, value: Value, partition: Atom | None, free:
     )
 
 
-def make_stacked_rows(
-    context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
-) -> Tile:
-    """Rows of an array above each other: one transfer, and one for each step that lacks some of them."""
-    assert isinstance(value, StackedRows)
-    if partition != value.both or value.steps in context.nest.outer:
-        raise UntranslatableError("stacked rows that are not on the partitions")
-    if value.load.access.stride(value.inner) == 1:
-        return _TurnedRows(context, value, free).make()
-    load, lines = value.load, context.lines(value)
-    stride, row_stride = value.load.access.stride, value.load.access.stride(value.rows)
-    owns = {span: own for span, _, own in value.box}
-    order = {value.steps: row_stride * value.stride} | {
-        atom: stride(owns.get(atom, atom)) for atom in free if atom != value.steps
-    }
-    free = tuple(sorted(free, key=lambda atom: -order[atom]))
-    tile = context.new_tile(f"{load.buffer.name}_rows", partition, free, lines)
-    covered = [_covered(value, row) for row in range(value.both.size // value.inner.size)]
-    with context.rows(lines, partition) as rows:
-        for span, start, count in _edges(value, covered):
-            target = context.view(tile, rows, free, {span: (str(start), count)})
-            add_border(lines, target, value.base)
-    for steps, present in _complete_steps(covered):
-        part = Atom(f"{value.steps.name}_{steps.start}", len(steps))
-        row = Atom(f"{value.steps.name}_rows", len(present))
-        first = value.first + steps.start * value.stride + present.start * value.spacing
-        terms = [term for term in load.access.terms if term[0] != value.rows]
-        terms += [(part, row_stride * value.stride), (row, row_stride * value.spacing)]
-        access = make_access(load.access.offset + first * row_stride, terms)
-        count = value.inner.size
-        write_transfer(
-            context,
-            replace(load, access=access),
-            tile,
-            lines=lines,
-            part=((value.steps, steps.start, part), *value.box),
-            rows=Rows(row.size * count, None, "0", first=present.start * count),
-            across=(Run(row, "0", row.size), Run(value.inner, "0", count)),
-        )
-    return tile
-
-
-@dataclass(frozen=True)
-class _TurnedRows:
-    """Stacked rows of an array whose channels are neighbours in HBM: rows are loaded, then transposed.
-
-    Another loop of the array lies on the partitions of what is loaded. A block of it has all rows and
-    channels of a step, next to each other.
-    """
-
-    context: StageContext
-    value: StackedRows
-    free: tuple[Atom, ...]
-
-    @cached_property
-    def across(self) -> Atom:
-        """The loop on the partitions of what is loaded."""
-        own = self.value.load.atoms - {self.value.inner, self.value.rows, *self.context.nest.outer}
-        fits = [atom for atom in own if atom.size <= PARTITIONS]
-        if not fits:
-            raise UntranslatableError("rows of neighbouring channels along one loop only")
-        return max(fits, key=lambda atom: (atom.size, atom.name))
-
-    @cached_property
-    def starts(self) -> dict[Atom, tuple[Atom, int]]:
-        """By loop of the array, the loop of the tile and the place in it where the array begins."""
-        found = {atom: (atom, 0) for atom in self.value.load.atoms}
-        return found | {own: (span, start) for span, start, own in self.value.box}
-
-    @cached_property
-    def others(self) -> list[Atom]:
-        """The other free loops of what is loaded, as they lie in HBM."""
-        fixed = {self.value.inner, self.value.rows, self.across, *self.context.nest.outer}
-        return sorted(self.value.load.atoms - fixed, key=lambda a: -self.value.load.access.stride(a))
-
-    def make(self) -> Tile:
-        """Return the tile of the stacked rows."""
-        context, value, lines = self.context, self.value, self.context.lines(self.value)
-        place, start = self.starts[self.across]
-        stride = value.load.access.stride
-        order = {self.starts[atom][0]: stride(atom) for atom in (*self.others, self.across)}
-        order[value.steps] = stride(value.rows) * value.stride
-        free = tuple(sorted(order, key=lambda atom: -order[atom]))
-        tile = context.new_tile(f"{value.load.buffer.name}_rows", value.both, free, lines)
-        for span, first, count in _edges(value, [range(value.steps.size)]):
-            with context.rows(lines, value.both) as rows:
-                add_border(lines, context.view(tile, rows, free, {span: (str(first), count)}), value.base)
-        data, size = self._load(lines), self.across.size
-        side = max(one for one in range(1, BANK // size + 1) if value.steps.size % one == 0)
-        with ExitStack() as stack:
-            loops = {atom: enter_loop(context, stack, lines, atom) for atom in self.others}
-            part = enter_loop(context, stack, lines, Atom("part", value.steps.size // side))
-            bank = context.names.new("turned")
-            shape = f"({value.both.size}, {side}, {size})"
-            lines.add(f"{bank} = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.psum)")
-            step = context.names.new("i_side")
-            with lines.loop(step, side):
-                begin = product_text(sum_text(product_text(part, side), step), value.stride)
-                rows_text = slice_text(begin, value.both.size // value.inner.size, -1, value.spacing)
-                block = ", ".join([":", *loops.values(), rows_text, ":"])
-                lines.add(f"nisa.nc_transpose(dst={bank}[:, {step}, :], data={data}[{block}])")
-            box = {value.steps: (product_text(part, side), side), place: (str(start), size)}
-            fixed = {self.starts[a][0]: sum_text(name, self.starts[a][1]) for a, name in loops.items()}
-            with context.rows(lines, value.both) as rows:
-                target = context.view(tile, rows, (value.steps, place), box, fixed)
-                add_copy(context, lines, target, bank, value.steps.size * size)
-        return tile
-
-    def _load(self, lines: Lines) -> str:
-        """Load all rows that the steps need, with a border where the array has none."""
-        context, value, load = self.context, self.value, self.value.load
-        height = value.both.size // value.inner.size
-        whole = Atom(
-            f"{value.steps.name}_whole",
-            (value.steps.size - 1) * value.stride + (height - 1) * value.spacing + 1,
-        )
-        low, high = max(0, -value.first), min(whole.size, value.rows.size - value.first)
-        free = (*self.others, whole, value.inner)
-        data = context.new_tile(f"{load.buffer.name}_tile", self.across, free, lines)
-        with context.rows(lines, self.across) as rows:
-            for first, last in ((0, low), (high, whole.size)):
-                if first < last:
-                    target = context.view(data, rows, free, {whole: (str(first), last - first)})
-                    add_border(lines, target, value.base)
-        part = Atom(f"{whole.name}_inside", high - low)
-        stride = load.access.stride(value.rows)
-        terms = [(part if atom == value.rows else atom, by) for atom, by in load.access.terms]
-        access = make_access(load.access.offset + (value.first + low) * stride, terms)
-        write_load(context, replace(load, access=access), data, lines, part=((whole, low, part),))
-        return data.name
-
-
-def _complete_steps(covered: Sequence[range]) -> Iterator[tuple[range, range]]:
-    """Successive steps that have the same rows, and these rows; steps without any are left out."""
-    begin = min((own.start for own in covered if own), default=0)
-    end = max((own.stop for own in covered if own), default=0)
-    rows = [[row for row, own in enumerate(covered) if step in own] for step in range(begin, end)]
-    for present, group in groupby(range(begin, end), key=lambda step: rows[step - begin]):
-        steps = [*group]
-        if present:
-            yield range(steps[0], steps[-1] + 1), range(present[0], present[-1] + 1)
-
-
-def _covered(value: StackedRows, row: int) -> range:
-    """The steps at which the array has a row of the stack."""
-    first = value.first + row * value.spacing
-    low = max(0, -(first // value.stride))
-    last = (value.rows.size - 1 - first) // value.stride
-    return range(low, max(low, min(value.steps.size, last + 1)))
-
-
-def _edges(value: StackedRows, covered: Sequence[range]) -> list[tuple[Atom, int, int]]:
-    """Where a number is around the array: the loop, the first place, and how many."""
-    begin, end = max(own.start for own in covered), min(own.stop for own in covered)
-    size = value.steps.size
-    found = [(value.steps, 0, min(begin, size))] if begin else []
-    found += [(value.steps, max(end, begin), size - max(end, begin))] if max(end, begin) < size else []
-    for span, start, own in value.box:
-        last = start + own.size
-        found += [(span, 0, start)] if start else []
-        found += [(span, last, span.size - last)] if last < span.size else []
-    return found
-
-
 def make_banded_weights(
     context: StageContext, value: Value, partition: Atom | None, free: tuple[Atom, ...]
 ) -> Tile:
-    """Weights where rows of the stack meet rows of the result, transposed from the result's channels.
+    """Weights where rows of the stack meet rows of the result.
 
-    An engine moves nothing from partition to partition but by transposes. So each row's weights are first
-    copied to their places along the free dimension.
+    They are loaded to their places if the result's channels are neighbours in HBM. Else they are transposed
+    from these channels. An engine moves nothing from partition to partition but by transposes, so each row's
+    weights are first copied to their places along the free dimension.
     """
     assert isinstance(value, BandedWeights)
     nest, lines = context.nest, context.lines(value)
     if partition != value.both or (nest.is_ragged(value.outer) and value.outer == nest.row):
         raise UntranslatableError("weights that are not on the partitions")
+    loaded = _load_bands(context, value, lines)
+    if loaded is not None:
+        return loaded
     width, count = nest.width(value.outer), value.both.size
     bands = _write_bands(context, value, lines)
     tile = context.new_tile("weights", partition, (value.groups, value.result), lines)
@@ -224,6 +62,60 @@ def make_banded_weights(
         place = f"{tile.name}[:, {first}:{groups.stop}, :]"
         add_copy(context, lines, place, bank, len(groups) * value.result.size)
     return tile
+
+
+def _load_bands(context: StageContext, value: BandedWeights, lines: Lines) -> Tile | None:
+    """All weights of single rows of results, by a transfer for each product; None for short runs in HBM.
+
+    Those of several rows would lie between each other, and their transfers would wait for each other.
+    """
+    found = _find_even_taps(value)
+    if found is None or value.result.size > value.outer.size:
+        return None
+    first, (by_row, by_place) = found
+    count, places = value.inner.size, len(value.taps[0])
+    tile = context.new_tile("weights", value.both, (value.groups, value.result), lines)
+    if len(value.taps) * places < value.both.size // count * value.groups.size:
+        add_border(lines, tile.name, 0.0)
+    bands = [(at, band) for at, own in enumerate(value.bands) for band in own]
+    for (at, band), (last, _) in _neighbours(bands):
+        row, place = Atom("tap_rows", last + 1 - at), Atom(f"{value.groups.name}_{band.group}", places)
+        inner = value.inner, first.access.stride(value.inner)
+        terms = [(row, by_row), inner, (place, by_place), (value.result, 1)]
+        write_transfer(
+            context,
+            replace(first, access=make_access(first.access.offset + at * by_row, terms)),
+            tile,
+            lines=lines,
+            part=((value.groups, band.group, place),),
+            rows=Rows(row.size * count, None, "0", first=band.row * count),
+            across=(Run(row, "0", row.size), Run(value.inner, "0", count)),
+        )
+    return tile
+
+
+def _find_even_taps(value: BandedWeights) -> tuple[Load, tuple[int, int]] | None:
+    """The first tap, and how far the next row's and the next place's are in HBM, if all are evenly apart.
+
+    None if their channels are no long runs there.
+    """
+    taps = [[tap for tap in own if isinstance(tap, Load)] for own in value.taps]
+    places = len(value.taps[0])
+    if any(len(own) != places for own in taps):
+        return None
+    first, last = taps[0][0], taps[-1][-1]
+    by_row = (last.access.offset - taps[0][-1].access.offset) // max(1, len(taps) - 1)
+    by_place = (last.access.offset - taps[-1][0].access.offset) // max(1, places - 1)
+    is_even = all(
+        (tap.buffer, tap.access.terms) == (first.buffer, first.access.terms)
+        and tap.access.offset == first.access.offset + row * by_row + place * by_place
+        for row, own in enumerate(taps)
+        for place, tap in enumerate(own)
+    )
+    is_even &= by_row >= 0 and by_place >= 0
+    is_long = first.access.stride(value.outer) == 1 and value.outer.size >= SHORT_RUN
+    is_plain = first.buffer.dtype == "float32" and first.atoms == {value.inner, value.outer}
+    return (first, (by_row, by_place)) if is_even and is_long and is_plain else None
 
 
 def _write_bands(context: StageContext, value: BandedWeights, lines: Lines) -> str:

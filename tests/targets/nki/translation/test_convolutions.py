@@ -252,3 +252,22 @@ def test_results_whose_channels_are_neighbours_are_transposed_many_at_a_time(hei
     assert sources
     for source in sources:
         assert_computes(source, inputs, outputs)
+
+
+@pytest.mark.parametrize(
+    ("length", "border", "stride", "dilation", "channels"),
+    [(300, 0, 1, 1, 24), (300, 2, 1, 1, 24), (200, 4, 1, 2, 8), (200, 2, 2, 1, 8), (20, 1, 1, 1, 16)],
+)
+def test_rows_along_one_loop_are_stacked_by_transposes(length, border, stride, dilation, channels):
+    def convolve(x, w, bias):
+        padded = np.pad(x, ((0, 0), (border, border), (0, 0)))
+        size = padded.shape[1] - 4 * dilation
+        return bias + sum(padded[:, dilation * k : dilation * k + size : stride] @ w[k] for k in range(5))
+
+    spec, formula, inputs, outputs = translate(convolve, [(2, length, channels), (5, channels, 32), (32,)])
+    packed = [source for source, _ in write_variants(spec, "full", formula) if "a_rows" in source]
+    assert packed
+    for source in packed:
+        assert_computes(source, inputs, outputs)
+        if "bands" not in source:  # of single rows of results, weights are loaded to their places
+            assert re.search(r"dma_copy\(dst=weights", source)
