@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from math import prod
 
@@ -12,7 +12,7 @@ from targets.nki.translation.access import Atom, make_access
 from targets.nki.translation.hbm import Run, array_text, transfer_text
 from targets.nki.translation.layout import PARTITIONS
 from targets.nki.translation.stage import Box, Rows, StageContext, Tile
-from targets.nki.translation.text import Lines, product_text, sum_text
+from targets.nki.translation.text import Lines, product_text, slice_text, sum_text
 from targets.nki.translation.values import Contract, Load, Moments, PairedLoad, Value
 
 MAX_LOOPS = 4
@@ -80,6 +80,22 @@ def _is_first_of_products(context: StageContext, load: Load, free: tuple[Atom, .
     is_short = nest.row_tiles * prod(nest.width(atom) for atom in free) <= _MOST_FIRST
     is_operand = bool(readers) and all(isinstance(reader, Contract) for reader in readers)
     return is_operand and is_short and any(map(_is_before_rows(context, load), readers))
+
+
+@contextmanager
+def _enter_groups(context: StageContext, lines: Lines, chunks: int, width: int) -> Iterator[tuple[str, int]]:
+    """Go through chunks in groups that are long together; yield the first chunk of a group, and how many.
+
+    A transpose or a product of the first ones then begins while others are loaded.
+    """
+    most = max(1, _LONG_PART // width)
+    count = max(group for group in range(1, most + 1) if chunks % group == 0)
+    if 2 * count <= most or count == chunks:
+        yield "0", chunks
+        return
+    name = context.names.new("i_part")
+    with lines.loop(name, chunks // count):
+        yield product_text(name, count), count
 
 
 def _is_before_rows(context: StageContext, load: Load) -> Callable[[Value], bool]:
@@ -191,8 +207,10 @@ def write_load(
     chunk = Atom(f"{tile.partition.name}_chunk", full)
     step = PARTITIONS * load.access.stride(tile.partition)
     whole = replace(load, access=make_access(load.access.offset, [*load.access.terms, (chunk, step)]))
-    chunks = Rows(PARTITIONS, f"0:{full}", "0")
-    write_transfer(context, whole, tile, lines=lines, part=part, rows=chunks, chunks=(Run(chunk, "0", full),))
+    with _enter_groups(context, lines, full, context.width(None, tile.free)) as (first, count):
+        chunks = Rows(PARTITIONS, slice_text(first, count, -1), "0")
+        runs = (Run(chunk, first, count),)
+        write_transfer(context, whole, tile, lines=lines, part=part, rows=chunks, chunks=runs)
     if rest:
         last = Rows(rest, str(full), str(full * PARTITIONS))
         write_transfer(context, load, tile, lines=lines, part=part, rows=last)

@@ -160,3 +160,14 @@ def test_chunks_of_products_are_read_in_psum_before_the_next_ones():
     assert "data=bank" in lines[at]
     assert "nc_matmul(dst=bank" in lines[at - 1]
     assert not any("matmul = " in line for line in lines)
+
+
+def test_short_chunks_come_in_groups():
+    """Of 8 chunks of 128 columns four make a transfer; of 2 both do, and of 5 all: no number divides them."""
+    groups = {8: ("2", "4"), 2: None, 5: None}
+    for chunks, group in groups.items():
+        source = first_kernel(lambda x: x.sum(axis=0) / 64, (128 * chunks, 128))
+        found = re.search(
+            r"for i_part in nl.affine_range\((\d)\):\n +nisa.dma_copy\(.*i_part \* (\d) :", source
+        )
+        assert (found and found.groups()) == group
