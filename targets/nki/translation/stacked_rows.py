@@ -210,34 +210,50 @@ class _TurnedSteps:
         return tile
 
     def _load(self, chunks: Sequence[range], lines: Lines) -> str:
-        """Load the rows of all steps, a chunk of steps after the other; the name of their tile."""
-        context, value, others = self.context, self.value, self.others
-        access = value.load.access
-        height, stride = value.both.size // value.inner.size, access.stride(value.rows)
+        """Load the rows of all steps, full chunks of steps by one transfer; the name of their tile."""
+        value, height = self.value, self.value.both.size // self.value.inner.size
         on, among = Atom("steps_inside", len(chunks[0])), Atom("steps_outside", len(chunks))
-        free = (among, *others, Atom("stacked", height), value.inner)
-        data = context.new_tile(f"{value.load.buffer.name}_tile", on, free, lines).name
-        whole = ":, " * len(others)
+        free = (among, *self.others, Atom("stacked", height), value.inner)
+        data = self.context.new_tile(f"{value.load.buffer.name}_tile", on, free, lines).name
         complete = [*_complete_steps([_covered(value, row) for row in range(height)])]
+        together = len(self.others) + 4 <= MAX_LOOPS
+        loaded = 0
         for at, own in enumerate(chunks):
             groups = [(range(max(s.start, own.start), min(s.stop, own.stop)), rows) for s, rows in complete]
             groups = [(steps, rows) for steps, rows in groups if steps]
+            if groups == [(own, range(height))] and len(own) == PARTITIONS:
+                if at >= loaded:
+                    (last,) = (steps.stop for steps, _ in complete if own.start in steps)
+                    loaded = at + ((last - own.start) // PARTITIONS if together else 1)
+                    lines.add(self._transfer(data, range(at, loaded), own, range(height)))
+                continue
             if sum(len(steps) * len(rows) for steps, rows in groups) < len(own) * height:
+                whole = ":, " * len(self.others)
                 add_border(lines, f"{data}[:, {at}, {whole}:, :]", value.base)
             for steps, rows in groups:
-                step, row = Atom("step", len(steps)), Atom("row", len(rows))
-                first = value.first + steps.start * value.stride + rows.start * value.spacing
-                terms = [term for term in access.terms if term[0] != value.rows]
-                terms += [(step, stride * value.stride), (row, stride * value.spacing)]
-                source = array_text(
-                    value.load.buffer,
-                    make_access(access.offset + first * stride, terms),
-                    runs=[Run(atom, "0", atom.size) for atom in (step, *others, row, value.inner)],
-                    fixed=context.variables,
-                )
-                place = f"{steps.start - own.start}:{steps.stop - own.start}, {at}, {whole}"
-                lines.add(transfer_text(f"{data}[{place}{rows.start}:{rows.stop}, :]", source))
+                lines.add(self._transfer(data, range(at, at + 1), steps, rows))
         return data
+
+    def _transfer(self, data: str, chunks: range, steps: range, rows: range) -> str:
+        """The transfer of some rows of steps of a chunk, and of the chunks that follow."""
+        value, access = self.value, self.value.load.access
+        stride = access.stride(value.rows)
+        step, row, chunk = Atom("step", len(steps)), Atom("row", len(rows)), Atom("chunk", len(chunks))
+        first = value.first + steps.start * value.stride + rows.start * value.spacing
+        by_step = stride * value.stride
+        terms = [term for term in access.terms if term[0] != value.rows]
+        terms += [(step, by_step), (chunk, by_step * PARTITIONS), (row, stride * value.spacing)]
+        loops = (step, *([chunk] if len(chunks) > 1 else []), *self.others, row, value.inner)
+        source = array_text(
+            value.load.buffer,
+            make_access(access.offset + first * stride, terms),
+            runs=[Run(atom, "0", atom.size) for atom in loops],
+            fixed=self.context.variables,
+        )
+        begin = steps.start % PARTITIONS
+        place = str(chunks.start) if len(chunks) == 1 else f"{chunks.start}:{chunks.stop}"
+        texts = [f"{begin}:{begin + len(steps)}", place, *(":" for _ in self.others)]
+        return transfer_text(f"{data}[{', '.join(texts)}, {rows.start}:{rows.stop}, :]", source)
 
 
 def _complete_steps(covered: Sequence[range]) -> Iterator[tuple[range, range]]:
