@@ -15,6 +15,9 @@ from state.model import RunConfig, RunEnding, StopReason
 StopRule = Callable[[RunState, RunConfig], str | None]
 """Returns why the run ends, None if it goes on."""
 
+_ROUNDING_PERCENT = 1e-9
+"""A latency that is on the bound may differ from it by the rounding of sums."""
+
 
 def find_ending(state: RunState, config: RunConfig) -> RunEnding | None:
     """Return why the run ends, or None if another round is due.
@@ -59,9 +62,9 @@ def _near_bound_detail(state: RunState, config: RunConfig) -> str | None:
     above = 100 * (state.best.latency_ms / state.bounds.tight_ms - 1)
     if above > config.search.within_percent:
         return None
-    if above < 0:  # measured latencies may be: rates of a machine are nominal until somebody measures them
+    if above < -_ROUNDING_PERCENT:  # a measured latency: rates are nominal until somebody measures them
         return f"{-above:.1f} % below the model bound, which says that its rates are too low"
-    return f"{above:.1f} % above the model bound, {config.search.within_percent:g} % is near enough"
+    return f"{max(0.0, above):.1f} % above the model bound, {config.search.within_percent:g} % is near enough"
 
 
 def _plateau_detail(state: RunState, config: RunConfig) -> str | None:

@@ -102,7 +102,7 @@ class SearchConfig(FrozenModel):
         default=3, ge=1, le=1000, description="rounds without gain after which a run ends (P)"
     )
     within_percent: float = Field(
-        default=2.0, ge=0, le=100, description="stop within this distance of the model bound"
+        default=0.5, ge=0, le=100, description="stop within this distance of the model bound"
     )
     target_speedup: float | None = Field(default=None, gt=1, description="stop at this speed-up")
     target_ms: float | None = Field(

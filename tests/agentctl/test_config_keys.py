@@ -43,7 +43,7 @@ def test_the_document_has_the_table_that_the_program_prints(ctl):
             "s",
             NEXT_ROUND,
         ),
-        ("run.search.within_percent", "number, at least 0, at most 100", "`2.0`", "% (0 to 100)", NEXT_ROUND),
+        ("run.search.within_percent", "number, at least 0, at most 100", "`0.5`", "% (0 to 100)", NEXT_ROUND),
     ],
 )
 def test_what_is_said_is_what_the_models_say(key, values, default, unit, counts):

@@ -76,7 +76,7 @@ def test_the_bound_that_people_see_is_one_for_split_products_too():
     split = replace(WORK, matmul_flops=3 * WORK.matmul_flops, matmul_dtype="bfloat16")
     assert tight_bound_ms(WORK, "trn2") == tight_bound_ms(split, "trn2")
     overhead_ms = targets.load("trn2").kernel_overhead_ns / 1e6
-    assert tight_bound_ms(WORK, "trn2") == pytest.approx(physical_bound(WORK, "trn2").ms + overhead_ms)
+    assert tight_bound_ms(WORK, "trn2") > physical_bound(WORK, "trn2").ms + overhead_ms
 
 
 @pytest.mark.parametrize("name", seeds.builtin_problems())
