@@ -28,6 +28,9 @@ from agentctl.plugin import PLUGIN, skill_names
 from tests.agentctl.mcp.spaces import REFERENCE, SMALL_RUN
 from tests.support.mcp_clients import ROOT, stdio_session
 
+SEVERAL_TILES = REFERENCE.replace("(128, 512)", "(256, 2048)").replace("np.exp(x)", "np.exp(x) * x")
+"""A reference whose translation has rewrites; that of one tile has none."""
+
 SKILLS = sorted((PLUGIN / "skills").glob("*/SKILL.md"))
 STEPS = re.compile(r"^```(tools|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SMALL = """[run.search]
@@ -223,8 +226,8 @@ def latency(answer: dict[str, Any]) -> dict[str, Any]:
 async def test_a_kernel_is_written_and_optimised_to_the_letter(home, tmp_path):
     async with open_follower(home, tmp_path) as follower:
         follower.known |= {
-            "REFERENCE": REFERENCE, "FOLDER": str(follower.folder / "mine"), "PARENT": str(follower.folder),
-            "PROBLEM": str(follower.folder / "mine"),
+            "REFERENCE": SEVERAL_TILES, "FOLDER": str(follower.folder / "mine"),
+            "PARENT": str(follower.folder), "PROBLEM": str(follower.folder / "mine"),
         }  # fmt: skip
         await follower.follow("write-nki-kernel")
         assert follower.faults == []
