@@ -9,14 +9,29 @@ import pytest
 
 import seeds
 from agent_core.effects import LookAheadRequest
-from agent_core.roles import RoleError
+from agent_core.roles import Predict, RoleError
 from state.model import ErrorInfo, PredictedLatency
-from targets.nki.rewrites.prediction_scale import PredictionScale, problem_job_fields, select_scale
+from targets.nki.rewrites.prediction_scale import (
+    PredictionScale,
+    RunEngineJob,
+    problem_job_fields,
+    select_scale,
+)
 from targets.nki.rewrites.worker import perform_job
 from tests.support.path_kernels import make_candidate
 
 SMALL = {"M": 1, "N": 1}
 BROKEN = PredictedLatency(error=ErrorInfo(code="tensor_output_not_written_to", message="out has gaps"))
+
+
+async def select_from_parent(predict: Predict, ask: RunEngineJob) -> PredictionScale:
+    request = LookAheadRequest.model_construct(
+        size="full", target="trn2", instructions=1000, parent=make_candidate("parent", 10.0)
+    )
+    spec = seeds.load_problem("silu").spec
+    return await select_scale(
+        request, request.parent, "parent", parent_ms=10.0, predict=predict, spec=spec, ask=ask
+    )
 
 
 async def scale(
@@ -30,13 +45,7 @@ async def scale(
     ) -> list[PredictedLatency]:
         return [at_small if dims else at_full for _ in sources]
 
-    request = LookAheadRequest.model_construct(
-        size="full", target="trn2", instructions=1000, parent=make_candidate("parent", 10.0)
-    )
-    spec = seeds.load_problem("silu").spec
-    return await select_scale(
-        request, request.parent, "parent", parent_ms=10.0, predict=predict, spec=spec, ask=ask
-    )
+    return await select_from_parent(predict, ask)
 
 
 async def test_what_is_predicted_at_a_smaller_size_is_told_at_the_problems_own():
@@ -76,13 +85,7 @@ async def shortened_scale(at_shorter: PredictedLatency) -> PredictionScale:
         assert dims is None
         return [at_shorter if source == SHORTER else PredictedLatency(latency_ms=8.0) for source in sources]
 
-    request = LookAheadRequest.model_construct(
-        size="full", target="trn2", instructions=1000, parent=make_candidate("parent", 10.0)
-    )
-    spec = seeds.load_problem("silu").spec
-    return await select_scale(
-        request, request.parent, "parent", parent_ms=10.0, predict=predict, spec=spec, ask=ask
-    )
+    return await select_from_parent(predict, ask)
 
 
 async def test_kernels_of_fixed_sizes_are_predicted_with_fewer_iterations():
