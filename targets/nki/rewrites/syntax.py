@@ -238,9 +238,8 @@ def _edit_arguments(args: Sequence[cst.Arg], changes: dict[str, str | None]) -> 
         new = left.pop(name) if name in left else ""
         if new is not None:
             kept.append(arg.with_changes(value=parse_expression(new)) if new else arg)
-    if (
-        kept and kept[-1].comma is not args[-1].comma
-    ):  # what followed the last argument follows the last one left
+    if kept and kept[-1].comma is not args[-1].comma:
+        # What followed the last argument follows the last one that is left.
         last = args[-1]
         kept[-1] = kept[-1].with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))

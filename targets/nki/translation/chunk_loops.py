@@ -12,7 +12,14 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
 from targets.nki.translation.interleave import change_statements, loop_count, replace_body
-from targets.nki.translation.statements import arguments_of, base_name, find_instruction, instruction_name
+from targets.nki.translation.statements import (
+    Renamer,
+    arguments_of,
+    base_name,
+    declared_name,
+    find_instruction,
+    instruction_name,
+)
 
 _READ = frozenset(
     {
@@ -60,14 +67,9 @@ def _find_loop(before: Sequence[ast.stmt]) -> int | None:
     for at in range(len(before) - 1, -1, -1):
         if isinstance(before[at], ast.For):
             return at
-        if not _is_declaration(before[at]):
+        if not declared_name(before[at]):
             return None
     return None
-
-
-def _is_declaration(statement: ast.stmt) -> bool:
-    call = statement.value if isinstance(statement, ast.Assign) else None
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "ndarray"
 
 
 def _can_join(first: ast.stmt, second: ast.stmt) -> bool:
@@ -141,17 +143,9 @@ def _join(first: ast.stmt, second: ast.stmt) -> ast.For:
     assert isinstance(first, ast.For)
     assert isinstance(second, ast.For)
     joined = deepcopy(first)
-    rest = _Renamer(_variable(second), _variable(first))
+    rest = Renamer(_variable(second), _variable(first))
     joined.body += [rest.visit(deepcopy(item)) for item in second.body]
     return joined
-
-
-class _Renamer(ast.NodeTransformer):
-    def __init__(self, old: str, new: str) -> None:
-        self._old, self._new = old, new
-
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name(self._new, node.ctx) if node.id == self._old else node
 
 
 def _read_banks(kernel: ast.FunctionDef) -> list[ast.stmt]:
@@ -163,12 +157,12 @@ def _read_banks(kernel: ast.FunctionDef) -> list[ast.stmt]:
     copied = {name for name, count in counts.items() if count == len(("written", "read"))}
     dropped: set[str] = set()
     body = _read_banks_in(kernel.body, copied, dropped)
-    return [item for item in body if not _declares(item, dropped)]
+    return [item for item in body if declared_name(item) not in dropped]
 
 
 def _read_banks_in(body: Sequence[ast.stmt], copied: set[str], dropped: set[str]) -> list[ast.stmt]:
     found: list[ast.stmt] = []
-    banks = {name for item in body if (name := _bank_name(item)) is not None}
+    banks = {name for item in body if (name := declared_name(item, "psum"))}
     waiting: dict[str, tuple[ast.stmt, str, ast.expr]] = {}
     for item in body:
         statement = replace_body(item, lambda inner: _read_banks_in(inner, copied, dropped))
@@ -188,15 +182,6 @@ def _read_banks_in(body: Sequence[ast.stmt], copied: set[str], dropped: set[str]
                     break
         found.append(statement)
     return found if _is_changed(found, body) else list(body)
-
-
-def _bank_name(statement: ast.stmt) -> str | None:
-    """The name of a tile in PSUM that a statement declares."""
-    if not _is_declaration(statement) or "nl.psum" not in ast.unparse(statement):
-        return None
-    assert isinstance(statement, ast.Assign)
-    (target,) = statement.targets
-    return target.id if isinstance(target, ast.Name) else None
 
 
 def _copy_of_bank(call: ast.Call, banks: set[str]) -> tuple[str, ast.expr, ast.expr] | None:
@@ -228,11 +213,3 @@ def _with_argument(statement: ast.stmt, name: str, value: ast.expr) -> ast.stmt:
         if word.arg == name:
             word.value = value
     return found
-
-
-def _declares(statement: ast.stmt, names: set[str]) -> bool:
-    if not _is_declaration(statement):
-        return False
-    assert isinstance(statement, ast.Assign)
-    (target,) = statement.targets
-    return isinstance(target, ast.Name) and target.id in names

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 from targets.nki.translation.interleave import change_statements, replace_body
 from targets.nki.translation.statements import (
+    Renamer,
     Statement,
     arguments_of,
     base_name,
+    declared_name,
     find_instruction,
     instruction_name,
 )
@@ -57,7 +59,7 @@ class _Fusion:
         names = [node for node in ast.walk(kernel) if isinstance(node, ast.Name)]
         self._uses = Counter(node.id for node in names if isinstance(node.ctx, ast.Load))
         items = [node for node in ast.walk(kernel) if isinstance(node, ast.Assign)]
-        self._banks = {name for item in items if (name := _declared_name(item, "psum"))}
+        self._banks = {name for item in items if (name := declared_name(item, "psum"))}
 
     def fuse(self, items: Sequence[ast.stmt]) -> list[ast.stmt]:
         """Return the statements of a block, and of the loops in it; the same ones where nothing changes."""
@@ -68,7 +70,7 @@ class _Fusion:
 
     def _find(self, items: Sequence[ast.stmt]) -> _Epilogue | None:
         """The first instruction of a block that can read what it needs in PSUM."""
-        tiles = {name: at for at, item in enumerate(items) if (name := _declared_name(item, "sbuf"))}
+        tiles = {name: at for at, item in enumerate(items) if (name := declared_name(item, "sbuf"))}
         steps = [Statement(item) for item in items]
         for following, item in enumerate(items):
             call = find_instruction(item)
@@ -105,15 +107,6 @@ class _Fusion:
         return not wanted or (has_rows and not wanted.removeprefix(f"[{rows}").strip("], :"))
 
 
-def _declared_name(item: ast.stmt, memory: str) -> str:
-    """The tile in a memory that a statement declares; nothing for other statements."""
-    if not isinstance(item, ast.Assign) or not isinstance(item.targets[0], ast.Name):
-        return ""
-    call = item.value
-    is_tile = isinstance(call, ast.Call) and ast.unparse(call.func) == "nl.ndarray"
-    return item.targets[0].id if is_tile and ast.unparse(item).endswith(f"buffer=nl.{memory})") else ""
-
-
 def _is_alike(items: Sequence[ast.stmt], match: _Epilogue) -> bool:
     """Whether both tiles have the same shape, of which the instruction reads and writes the same rows."""
     one, other = items[match.declared], items[match.result_declared]
@@ -141,19 +134,8 @@ class _Replacing(ast.NodeTransformer):
         if instruction_name(node) != "tensor_copy" or base_name(given["dst"]) != self._match.tile:
             return node
         call = deepcopy(self._match.call)
-        target = _Renaming(self._match.tile, self._match.result).visit(given["dst"])
+        target = Renamer(self._match.tile, self._match.result).visit(given["dst"])
         own = {"dst": target, "data": given["src"]}
         for keyword in call.keywords:
             keyword.value = own.get(keyword.arg or "", keyword.value)
         return call
-
-
-class _Renaming(ast.NodeTransformer):
-    """Puts one name in the place of another."""
-
-    def __init__(self, old: str, new: str) -> None:
-        self._old, self._new = old, new
-
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        """Return the new name for the old one."""
-        return ast.Name(self._new, node.ctx) if node.id == self._old else node

@@ -46,6 +46,27 @@ def find_results(call: ast.Call) -> Iterator[str]:
     return (base_name(value) for name, value in arguments_of(call).items() if name in _RESULTS)
 
 
+def declared_name(item: ast.stmt, memory: str = "") -> str:
+    """Return the tile that a statement declares, in a memory if one is given; nothing for others."""
+    if not isinstance(item, ast.Assign) or not isinstance(item.targets[0], ast.Name):
+        return ""
+    call = item.value
+    is_tile = isinstance(call, ast.Call) and ast.unparse(call.func) == "nl.ndarray"
+    is_there = not memory or ast.unparse(item).endswith(f"buffer=nl.{memory})")
+    return item.targets[0].id if is_tile and is_there else ""
+
+
+class Renamer(ast.NodeTransformer):
+    """Puts one name in the place of another."""
+
+    def __init__(self, old: str, new: str) -> None:
+        self._old, self._new = old, new
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """Return the new name for the old one."""
+        return ast.Name(self._new, node.ctx) if node.id == self._old else node
+
+
 def base_name(view: ast.expr) -> str:
     """Return the name of the tile that an operand is a view of."""
     while not isinstance(view, ast.Name):
