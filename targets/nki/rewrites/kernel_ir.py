@@ -92,9 +92,13 @@ class Statement:
     @property
     def trips(self) -> int:
         """How often it runs; a guard allows one iteration of its loop."""
+        return prod(loop.trips for loop in self.free_loops)
+
+    @property
+    def free_loops(self) -> tuple[Loop, ...]:
+        """The loops around it in all of whose iterations it runs."""
         fixed = {loop for guard in self.guards for loop in guard.loops}
-        free = [loop for loop in self.path if loop not in fixed]
-        return prod(loop.trips for loop in free)
+        return tuple(loop for loop in self.path if loop not in fixed)
 
     @property
     def loops(self) -> frozenset[str]:
@@ -141,6 +145,11 @@ class Loop:
         found = self.tree.find_statement(self.place)
         assert isinstance(found, cst.For)
         return found
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether only loops of one iteration are around it."""
+        return all(outer.trips == 1 for outer in self.path)
 
     @property
     def count_text(self) -> str:

@@ -116,7 +116,9 @@ async def select_scale(
         shorten = _make_shortener(
             found["shortened"], ask, problem_job_fields(spec, request.size, request.target)
         )
-    smaller = await shorten(source) if shorten else source
+    smaller = await shorten(source) if shorten else None
+    if smaller is None:  # the parent is what others are compared with
+        shorten = None
     (there,) = await predict([smaller or source], dims)
     if there.latency_ms is None and (dims or shorten):
         # At a smaller size a kernel may break a rule that it keeps at its own size, where it was judged.

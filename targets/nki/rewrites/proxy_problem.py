@@ -101,13 +101,9 @@ def _fewest_trips_left(full: Kernel, small: Kernel) -> int | None:
     if not all(_is_same_kind(one, other) for one, other in zip(full.nodes, small.nodes, strict=True)):
         return None
     shrunk = [b for a, b in zip(full.loops, small.loops, strict=True) if a.trips != b.trips]
-    if not shrunk or any(not _is_outermost(item) or item.trips < MIN_TRIPS for item in shrunk):
+    if not shrunk or any(not item.is_outermost or item.trips < MIN_TRIPS for item in shrunk):
         return None
     return min(item.trips for item in shrunk)
-
-
-def _is_outermost(loop: Loop) -> bool:
-    return all(outer.trips == 1 for outer in loop.path)
 
 
 def _is_same_kind(one: Node, other: Node) -> bool:

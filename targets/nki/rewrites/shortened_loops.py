@@ -24,10 +24,8 @@ from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.kernel_ir import Guard, Kernel, Loop, Node, Statement, StatementKind
 from targets.nki.rewrites.loop_ranges import range_name
+from targets.nki.rewrites.proxy_problem import MIN_TRIPS
 from targets.nki.rewrites.values import Affine, Tensor, TensorView
-
-MIN_TRIPS = 2
-"""Iterations that loops keep at least, so that one can follow another."""
 
 _SMALL_SHARE = 4
 """Tiles that a family indexes count as few if they take at most this part of SBUF."""
@@ -62,13 +60,13 @@ def find_shortening(kernel: Kernel, most: int, target: Target) -> tuple[Shortene
 
     Loops that lie in no other are shortened first.
     """
-    families = _find_families(kernel, target)
+    families = _find_families(kernel)
     trips, divisors = dict(kernel.trips), dict.fromkeys(families, 1)
     while _count_instructions(kernel, trips) > most:
         choices = []
         for key, family in families.items():
             factor = _smallest_factor([trips[loop] for loop in family.loops])
-            if factor:
+            if factor and _keeps_its_memory(kernel, family, divisors[key] * factor, target):
                 left = min(trips[loop] for loop in family.loops) // factor
                 choices.append((_are_outermost(kernel, family), left, key, factor))
         if not choices:
@@ -98,7 +96,7 @@ def shorten_loops(kernel: Kernel, dimensions: Sequence[ShortenedDimension], targ
     return _write_shortened(kernel, trips, shapes)
 
 
-def _find_families(kernel: Kernel, target: Target) -> dict[tuple[int, int], LoopFamily]:
+def _find_families(kernel: Kernel) -> dict[tuple[int, int], LoopFamily]:
     """The families along dimensions of arguments, each once, that can be shortened."""
     found: dict[tuple[int, int], LoopFamily] = {}
     for number, argument in enumerate(kernel.arguments):
@@ -107,8 +105,7 @@ def _find_families(kernel: Kernel, target: Target) -> dict[tuple[int, int], Loop
                 family = _FamilySearch(kernel).find_along(number, axis)
             except _CannotShortenError:
                 continue
-            known = family.loops in [one.loops for one in found.values()]
-            if not known and _keeps_its_memory(kernel, family, MIN_TRIPS, target):
+            if family.loops not in [one.loops for one in found.values()]:
                 found[number, axis] = family
     return found
 
@@ -226,8 +223,7 @@ def _keeps_its_memory(kernel: Kernel, family: LoopFamily, divisor: int, target: 
 
 
 def _are_outermost(kernel: Kernel, family: LoopFamily) -> bool:
-    loops = [loop for loop in kernel.loops if loop.id in family.loops]
-    return all(outer.trips == 1 for loop in loops for outer in loop.path)
+    return all(loop.is_outermost for loop in kernel.loops if loop.id in family.loops)
 
 
 def _smallest_factor(trips: Sequence[int]) -> int | None:
@@ -238,12 +234,7 @@ def _smallest_factor(trips: Sequence[int]) -> int | None:
 
 
 def _count_instructions(kernel: Kernel, trips: Mapping[str, int]) -> int:
-    return sum(_count_runs(item, trips) for item in kernel.operations())
-
-
-def _count_runs(item: Statement, trips: Mapping[str, int]) -> int:
-    fixed = {loop for guard in item.guards for loop in guard.loops}
-    return prod(trips[loop.id] for loop in item.path if loop not in fixed)
+    return sum(prod(trips[loop.id] for loop in item.free_loops) for item in kernel.operations())
 
 
 def _write_shortened(kernel: Kernel, trips: Mapping[str, int], shapes: Mapping[tuple[int, int], int]) -> str:

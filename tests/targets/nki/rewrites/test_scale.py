@@ -71,13 +71,13 @@ SHORTER = "shorter"
 """What `shorten` makes of every kernel but one."""
 
 
-async def shortened_scale(at_shorter: PredictedLatency) -> PredictionScale:
+async def shortened_scale(at_shorter: PredictedLatency, unlike: str = "unlike") -> PredictionScale:
     async def ask(job: dict[str, Any]) -> dict[str, Any]:
         if job["job"] == "proxy":
             return {"dims": None, "shortened": [[0, 0, 4]], "instructions": 100}
         assert job["job"] == "shorten"
         assert job["dimensions"] == [[0, 0, 4]]
-        return {"source": None if job["source"] == "unlike" else SHORTER}
+        return {"source": None if job["source"] == unlike else SHORTER}
 
     async def predict(
         sources: Sequence[str], dims: Mapping[str, int] | None = None
@@ -98,6 +98,13 @@ async def test_kernels_of_fixed_sizes_are_predicted_with_fewer_iterations():
 
 async def test_a_parent_that_needs_all_iterations_is_predicted_as_it_is():
     found = await shortened_scale(BROKEN)
+    assert found.is_full_size
+    assert (await found.predict(["other"]))[0].latency_ms == 10.0
+
+
+async def test_others_are_not_shortened_if_the_parent_cannot_be():
+    """Their latencies are told in proportion to the parent's."""
+    found = await shortened_scale(PredictedLatency(latency_ms=2.5), unlike="parent")
     assert found.is_full_size
     assert (await found.predict(["other"]))[0].latency_ms == 10.0
 
