@@ -26,6 +26,8 @@ ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "descriptor")
 """Everything that has a busy time; `descriptor` is the hardware that writes DMA descriptors."""
 START_PARTITIONS = (32, 64)
 """A tile starts at partition 0, or at a multiple of the first of these that is large enough for it."""
+SBUF_IS_FULL = "SBUF"
+"""How the message begins if tiles do not fit SBUF; a kernel that spills breaks this rule from the start."""
 NORM = 8.0
 """Exponent of the norm over engines: high enough to be near the maximum."""
 
@@ -198,7 +200,9 @@ def find_rule_breaches(
         message for form in kernel.forms if form not in seen for message in _form_breaches(form, target)
     ]
     if made.sbuf_bytes > target.sbuf_usable_bytes:
-        found.append(f"SBUF: {made.sbuf_bytes} bytes per partition, {target.sbuf_usable_bytes} are usable")
+        found.append(
+            f"{SBUF_IS_FULL}: {made.sbuf_bytes} bytes per partition, {target.sbuf_usable_bytes} are usable"
+        )
     if made.psum_banks > target.psum_banks:
         found.append(f"PSUM: {made.psum_banks} banks, there are {target.psum_banks}")
     return found

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_sim.targets import Target
-from targets.nki.rewrites.estimate import StaticEstimate, estimate_kernel, find_rule_breaches
+from targets.nki.rewrites.estimate import (
+    SBUF_IS_FULL,
+    StaticEstimate,
+    estimate_kernel,
+    find_rule_breaches,
+)
 from targets.nki.rewrites.inlining import canonicalize_kernel
 from targets.nki.rewrites.kernel_ir import Kernel, KernelArgument, Node, StatementKind
 from targets.nki.rewrites.reader import read_kernel
@@ -116,7 +121,12 @@ def check_rewrite(
     _check_names(kernel, child)
     before = _broken_rules(kernel, target) if known is None else known
     cost = estimate_kernel(child, target)
-    new = [item for item in find_rule_breaches(child, cost, target, kernel.forms) if item not in before]
+    found = find_rule_breaches(child, cost, target, kernel.forms)
+    if any(
+        item.startswith(SBUF_IS_FULL) for item in before
+    ):  # it spills; predictions say what more would cost
+        found = [item for item in found if not item.startswith(SBUF_IS_FULL)]
+    new = [item for item in found if item not in before]
     if new:
         raise RewriteRefused(new[0])
     return child, cost

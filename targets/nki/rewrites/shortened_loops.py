@@ -6,7 +6,8 @@ loops are a family. With some families shortened, a kernel does the same work le
 is close to its gain with all iterations.
 
 Rewritten kernels have other loops, but the same arguments. So a shortening names dimensions of arguments, and
-each kernel's own loops along them are shortened.
+each kernel's own loops along them are shortened. A loop may walk the iterations of a family several times, as
+one that fills all tiles of a list does. It then leaves out the same ones each time.
 """
 
 from __future__ import annotations
@@ -49,10 +50,17 @@ class ShortenedDimension:
 
 @dataclass(frozen=True, slots=True)
 class LoopFamily:
-    """Loops that walk the same iterations, and the returned arrays that they fill, by the dimension."""
+    """Loops that walk the same iterations, and the returned arrays that they fill, by the dimension.
 
-    loops: frozenset[str]
+    `periods` is by loop: after how many of its iterations it begins with the family's again.
+    """
+
+    periods: Mapping[str, int]
     results: tuple[tuple[int, int], ...]
+
+    @property
+    def loops(self) -> frozenset[str]:
+        return frozenset(self.periods)
 
 
 def find_shortening(kernel: Kernel, most: int, target: Target) -> tuple[ShortenedDimension, ...]:
@@ -65,9 +73,10 @@ def find_shortening(kernel: Kernel, most: int, target: Target) -> tuple[Shortene
     while _count_instructions(kernel, trips) > most:
         choices = []
         for key, family in families.items():
-            factor = _smallest_factor([trips[loop] for loop in family.loops])
+            walked = [period // divisors[key] for period in family.periods.values()]
+            factor = _smallest_factor(walked)
             if factor and _keeps_its_memory(kernel, family, divisors[key] * factor, target):
-                left = min(trips[loop] for loop in family.loops) // factor
+                left = min(walked) // factor
                 choices.append((_are_outermost(kernel, family), left, key, factor))
         if not choices:
             break
@@ -79,21 +88,22 @@ def find_shortening(kernel: Kernel, most: int, target: Target) -> tuple[Shortene
 
 def shorten_loops(kernel: Kernel, dimensions: Sequence[ShortenedDimension], target: Target) -> str | None:
     """The source with fewer iterations along dimensions; None if the loops along them cannot be shortened."""
-    trips = dict(kernel.trips)
+    cuts: dict[str, list[_Cut]] = {}
     shapes: dict[tuple[int, int], int] = {}
     for one in dimensions:
         try:
             family = _FamilySearch(kernel).find_along(one.argument, one.axis)
         except _CannotShortenError:
             return None
-        if any(trips[loop] % one.divisor for loop in family.loops):
+        if any(period % one.divisor for period in family.periods.values()):
             return None
         if not _keeps_its_memory(kernel, family, one.divisor, target):
             return None
-        trips |= {loop: trips[loop] // one.divisor for loop in family.loops}
+        for loop, period in family.periods.items():
+            cuts.setdefault(loop, []).append(_Cut(period, one.divisor))
         for tensor, axis in family.results:
             shapes[tensor, axis] = shapes.get((tensor, axis), 1) * one.divisor
-    return _write_shortened(kernel, trips, shapes)
+    return _write_shortened(kernel, cuts, shapes)
 
 
 def _find_families(kernel: Kernel) -> dict[tuple[int, int], LoopFamily]:
@@ -105,9 +115,17 @@ def _find_families(kernel: Kernel) -> dict[tuple[int, int], LoopFamily]:
                 family = _FamilySearch(kernel).find_along(number, axis)
             except _CannotShortenError:
                 continue
-            if family.loops not in [one.loops for one in found.values()]:
+            if family.periods not in [one.periods for one in found.values()]:
                 found[number, axis] = family
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Of each `period` iterations of a loop, only the first part, by a divisor, is left."""
+
+    period: int
+    divisor: int
 
 
 class _FamilySearch:
@@ -118,7 +136,8 @@ class _FamilySearch:
         self._loops: dict[str, Loop] = {loop.id: loop for loop in kernel.loops}
         self._returned = _returned_ids(kernel)
         self._seen: set[tuple[int, _Place, int]] = set()
-        self._family: set[str] = set()
+        self._periods: dict[str, int] = {}
+        self._followed: set[Loop] = set()
         self._results: dict[tuple[int, int], None] = {}
 
     def find_along(self, argument: int, axis: int) -> LoopFamily:
@@ -138,9 +157,9 @@ class _FamilySearch:
         }
         for tensor in tensors.values():
             self._follow_place(tensor, ("shape", axis), tensor.shape[axis])
-        if not self._family:
+        if not self._periods:
             raise _CannotShortenError
-        return LoopFamily(frozenset(self._family), tuple(self._results))
+        return LoopFamily(self._periods, tuple(self._results))
 
     def _follow_place(self, tensor: Tensor, place: _Place, end: int) -> None:
         """Every access must have a loop whose iterations cover a dimension up to `end`."""
@@ -155,29 +174,38 @@ class _FamilySearch:
             found = dict(_places_of(access.view))
             if place not in found:
                 raise _CannotShortenError
-            self._add_loop(self._outer_loop(*found[place], end))
+            self._add_loop(*self._outer_loop(*found[place], end))
 
-    def _outer_loop(self, start: Affine, extent: int, end: int) -> Loop:
-        """The loop whose steps, each of which the smaller ones fill, cover a dimension up to `end`."""
+    def _outer_loop(self, start: Affine, extent: int, end: int) -> tuple[Loop, int]:
+        """The loop whose steps, each of which the smaller ones fill, cover a dimension up to `end`.
+
+        Also in how many of its iterations; after these it may cover as much again.
+        """
         for name, factor in start.terms:
             loop = self._loops[name]
-            if factor * loop.trips == end:
+            if 0 < factor < end and end % factor == 0 and factor * loop.trips % end == 0:
                 inner = sum(
                     value * (self._loops[one].trips - 1) for one, value in start.terms if value < factor
                 )
                 if start.const + inner + extent > factor or min(value for _, value in start.terms) < 0:
                     break
-                return loop
+                return loop, end // factor
         raise _CannotShortenError
 
-    def _add_loop(self, loop: Loop) -> None:
-        if loop.id in self._family:
+    def _add_loop(self, loop: Loop, period: int) -> None:
+        if self._periods.setdefault(loop.id, period) != period:
+            raise _CannotShortenError
+        if loop in self._followed:
             return
         if loop.start != Affine(0) or loop.step != 1:
             raise _CannotShortenError
-        self._family.add(loop.id)
+        self._followed.add(loop)
         for item in self._kernel.nodes:
-            if isinstance(item, Guard) and loop in item.loops and item.difference.const:
+            if (
+                isinstance(item, Guard)
+                and loop in item.loops
+                and (item.difference.const or period < loop.trips)
+            ):
                 raise _CannotShortenError  # an iteration that may be left out
             if not isinstance(item, Statement):
                 continue
@@ -186,7 +214,7 @@ class _FamilySearch:
                     raise _CannotShortenError
                 for place, (start, _) in _places_of(access.view):
                     if factor := start.coefficient(loop.id):
-                        self._follow_place(access.tensor, place, factor * loop.trips)
+                        self._follow_place(access.tensor, place, factor * period)
 
 
 def _places_of(view: TensorView) -> Iterator[tuple[_Place, tuple[Affine, int]]]:
@@ -237,12 +265,12 @@ def _count_instructions(kernel: Kernel, trips: Mapping[str, int]) -> int:
     return sum(prod(trips[loop.id] for loop in item.free_loops) for item in kernel.operations())
 
 
-def _write_shortened(kernel: Kernel, trips: Mapping[str, int], shapes: Mapping[tuple[int, int], int]) -> str:
+def _write_shortened(
+    kernel: Kernel, cuts: Mapping[str, Sequence[_Cut]], shapes: Mapping[tuple[int, int], int]
+) -> str:
     def emit(node: Node) -> list[cst.BaseStatement] | None:
-        if isinstance(node, Loop) and trips[node.id] != node.trips:
-            body = syntax.rebuild_block(node.body, emit)
-            made = syntax.make_loop(node.var, f"{range_name(kernel, node)}({trips[node.id]})", body)
-            return [syntax.with_leading_lines(made, syntax.leading_lines(node.node))]
+        if isinstance(node, Loop) and node.id in cuts:
+            return [_write_loop(kernel, node, cuts[node.id], syntax.rebuild_block(node.body, emit))]
         tensor = node.tensor if isinstance(node, Statement) else None
         if tensor is None or not any(key == tensor.id for key, _ in shapes):
             return None
@@ -251,6 +279,23 @@ def _write_shortened(kernel: Kernel, trips: Mapping[str, int], shapes: Mapping[t
         return [_write_declaration(kernel, node, sizes)]
 
     return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+
+
+def _write_loop(
+    kernel: Kernel, loop: Loop, cuts: Sequence[_Cut], body: Sequence[cst.BaseStatement]
+) -> cst.BaseStatement:
+    """The loop with fewer iterations; a name inside it has the index that it had."""
+    index = var = loop.var
+    again = sorted((cut for cut in cuts if cut.period < loop.trips), key=lambda cut: cut.period)
+    if again:
+        var = index = kernel.fresh_name(f"{loop.var}_short")
+        for cut in again:  # the longer the period, the further out in the index
+            left = cut.period // cut.divisor
+            index = f"(({index}) // {left} * {cut.period} + ({index}) % {left})"
+        body = [syntax.parse_statement(f"{loop.var} = {index}"), *body]
+    trips = loop.trips // prod(cut.divisor for cut in cuts)
+    made = syntax.make_loop(var, f"{range_name(kernel, loop)}({trips})", body)
+    return syntax.with_leading_lines(made, syntax.leading_lines(loop.node))
 
 
 def _write_declaration(kernel: Kernel, item: Statement, sizes: Sequence[int]) -> cst.BaseStatement:

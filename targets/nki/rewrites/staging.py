@@ -91,12 +91,20 @@ def plan_stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> StagePlan:
     grown = tuple(item for item in between if item.id in used)
     dropped = frozenset(item.id for item in between) - used
     _check_dropped_loops(kernel, group, dropped)
-    if grown and tensor.copies:
-        raise RewriteRefused(f"{tensor.name} is a list of tiles already")
     for item in grown:
         if item.index_text is None:
             raise RewriteRefused(f"the loop over {item.var} does not count by one")
     return StagePlan(kernel, tensor, loop, group, grown, dropped)
+
+
+def check_is_no_list(plan: StagePlan) -> None:
+    """Check that a tile can have dimensions for loops.
+
+    Raises:
+        RewriteRefused: it is one of a list.
+    """
+    if plan.grown and plan.tensor.copies:
+        raise RewriteRefused(f"{plan.tensor.name} is a list of tiles already")
 
 
 def _production_group(kernel: Kernel, tensor: Tensor, loop: Loop) -> frozenset[Statement]:

@@ -7,13 +7,15 @@ from itertools import combinations
 from typing import ClassVar
 
 from nki_sim.targets import Target
-from targets.nki.rewrites import staging
+from targets.nki.rewrites import hbm_staging, staging
 from targets.nki.rewrites.estimate import tile_bytes
 from targets.nki.rewrites.kernel_ir import Kernel, Loop
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor
 
 FIRST_ITERATION = "in the first iteration"
+THROUGH_HBM: Choice = {"through": "hbm"}
+"""The choice for lists of tiles and what SBUF cannot hold: each iteration loads what a loop stored before."""
 
 
 class Hoist(Transform[tuple[Tensor, Loop]]):
@@ -37,11 +39,10 @@ class Hoist(Transform[tuple[Tensor, Loop]]):
 
     def list_choices(self, kernel: Kernel, target: Target, place: tuple[Tensor, Loop]) -> tuple[Choice, ...]:
         plan = self._plan_hoist(kernel, place)
-        if plan.bytes_factor * tile_bytes(plan.tensor) > target.sbuf_usable_bytes:
-            raise RewriteRefused(
-                f"{plan.tensor.name} for all iterations needs {plan.bytes_factor * tile_bytes(plan.tensor)} "
-                f"bytes per partition, {target.sbuf_usable_bytes} are usable"
-            )
+        is_list = plan.grown and plan.tensor.copies
+        if is_list or plan.bytes_factor * tile_bytes(plan.tensor) > target.sbuf_usable_bytes:
+            hbm_staging.check_is_computed(plan)
+            return (THROUGH_HBM,)
         loops = staging.mergeable_loops(plan)
         subsets = [part for size in range(len(loops) + 1) for part in combinations(loops, size)]
         merged = [{"one transfer for": " ".join(loop.var for loop in part)} for part in subsets if part]
@@ -50,6 +51,9 @@ class Hoist(Transform[tuple[Tensor, Loop]]):
     def apply(self, kernel: Kernel, target: Target, place: tuple[Tensor, Loop], choice: Choice) -> str:
         del target
         plan = self._plan_hoist(kernel, place)
+        if choice == THROUGH_HBM:
+            return hbm_staging.emit_through_hbm(plan)
+        staging.check_is_no_list(plan)
         if choice.get("when") == FIRST_ITERATION:
             return staging.emit_in_first_iteration(plan)
         names = str(choice.get("one transfer for", "")).split()

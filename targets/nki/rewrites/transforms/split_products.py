@@ -3,13 +3,13 @@
 A number's high part is the number in bfloat16, and its low part is the rest, in bfloat16 again: 16 bits in
 all. High by high, high by low and low by high add up to the product. Each tile is split where it is written,
 so that all products that read it share its parts. A tile that was transposed on its way is split after that.
-If nothing else reads a tile, only its parts are kept: what is written piece by piece gets a tile for each
-piece, and what is copied, as out of PSUM, is split where it was.
+If nothing else reads a tile, only its parts are kept: what is written piece by piece, as a list of tiles is,
+gets a tile for each piece, and what is copied, as out of PSUM, is split where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -137,7 +137,8 @@ def _check_tile(kernel: Kernel, tensor: Tensor) -> None:
 def _find_pieces(kernel: Kernel, plan: SplitPlan) -> frozenset[Statement]:
     """The statements that write tiles of which only the parts are read, and so need none of these tiles.
 
-    A statement that writes all of a tile, and is no copy, has use for the tile itself.
+    A statement that writes all of a tile, and is no copy, has use for the tile itself, unless it is one of a
+    list: all tiles of a list would live as long as it does.
     """
     found: set[Statement] = set()
     for tensor in plan.tiles.values():
@@ -154,13 +155,16 @@ def _is_piece(kernel: Kernel, item: Statement, access: Access) -> bool:
 def _piece_shape(kernel: Kernel, item: Statement, access: Access) -> str | None:
     """The shape of a tile for a part of another one, from its first partition on; None if no text says it.
 
-    In a kernel for any size, only parts along whole dimensions have one.
+    Parts of a list are its tiles and windows of these. In a kernel for any size, only parts along whole
+    dimensions have a shape.
     """
     view, declared = access.view, kernel.declarations[access.tensor.id]
-    node = syntax.parse_expression(item.texts[access.role])
-    if access.tensor.copies or view.is_whole or view.box[0].start != Affine(0):
+    keys = _subscript_keys(item.texts[access.role])
+    picks = len(access.tensor.copies)
+    if view.box[0].start != Affine(0) or keys is None or len(keys) not in (picks, picks + 1):
         return None
-    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name):
+    window = keys[picks:]
+    if view.is_whole and (window or not picks):
         return None
     try:
         sizes = shape_texts(kernel, declared)
@@ -168,11 +172,20 @@ def _piece_shape(kernel: Kernel, item: Statement, access: Access) -> str | None:
         return None
     if all(size.isdecimal() for size in sizes):
         return str(view.shape)
-    parts = [syntax.code_of(part.slice) for part in node.slice]
+    parts = [syntax.code_of(part.slice) for key in window for part in key]
     parts += [":"] * (len(sizes) - len(parts))
     if parts[0] != ":" or any(":" in part and part != ":" for part in parts):
         return None
     return f"({', '.join(size for size, part in zip(sizes, parts, strict=True) if part == ':')})"
+
+
+def _subscript_keys(text: str) -> list[Sequence[cst.SubscriptElement]] | None:
+    """The keys of a name's subscripts, the innermost first; None for anything but a name with subscripts."""
+    node, found = syntax.parse_expression(text), list[Sequence[cst.SubscriptElement]]()
+    while isinstance(node, cst.Subscript):
+        found.insert(0, node.slice)
+        node = node.value
+    return found if isinstance(node, cst.Name) else None
 
 
 def _copied_text(item: Statement, access: Access) -> str | None:

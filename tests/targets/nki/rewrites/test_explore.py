@@ -65,3 +65,27 @@ def test_of_a_long_kernel_each_transformation_has_its_share(monkeypatch: pytest.
     assert set(found) == set(everything)
     assert max(found.values()) <= 2 < max(everything.values())
     assert "engine: of so long a kernel no more than 2 are looked at" in refusals
+
+
+@pytest.mark.parametrize(("tiles", "spills"), [(3, False), (8, True)])
+def test_a_kernel_that_spills_may_take_more_memory(tiles: int, spills: bool):
+    """If tiles fit SBUF, they must fit afterwards too; if they do not, predictions count what spills."""
+    source = f"""{HEADER}
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(({tiles}, 128, 16384), dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = [nl.ndarray((128, 16384), dtype=x.dtype, buffer=nl.sbuf) for _ in range({tiles})]
+    for i in nl.affine_range({tiles}):
+        nisa.dma_copy(dst=tiles[i], src=x[i, :, :])
+    for i in nl.affine_range({tiles}):
+        for j in nl.affine_range(8):
+            part = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.activation(dst=part, op=nl.exp, data=tiles[i][:, j * 2048 : (j + 1) * 2048])
+            nisa.dma_copy(dst=out[i, :, j * 2048 : (j + 1) * 2048], src=part)
+    return out
+"""
+    arguments = [ArrayArgument((tiles, 128, 16384), "float32")]
+    found, refusals = explore_rewrites(read_kernel(source, arguments, TARGET), arguments, TARGET)
+    widths = {child.choice["width"] for child in found if child.transform.id == "retile"}
+    assert widths == ({4096, 8192, 16384} if spills else {4096})
+    assert any(reason.startswith("retile j: SBUF: ") for reason in refusals) is not spills

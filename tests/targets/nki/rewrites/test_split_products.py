@@ -167,6 +167,9 @@ def test_tiles_of_a_list_have_lists_of_parts() -> None:
     parts = "left_high = [nl.ndarray((128, m), dtype=nl.bfloat16, buffer=nl.sbuf) for _ in range(k // 128)]"
     assert parts in child.source
     assert "nisa.nc_matmul(dst=acc, stationary=left_low[i], moving=right_high)" in child.source
+    # The tiles of a list would all live at once, beside their parts.
+    assert "left_piece = nl.ndarray((128, m), dtype=nl.float32, buffer=nl.sbuf)" in child.source
+    assert "left = [" not in child.source
 
 
 def test_the_first_part_begins_the_sum_where_the_product_did() -> None:
