@@ -7,8 +7,8 @@ stays, and the look-ahead's reasons say why. A kernel that is ported from the le
 neither, because its own compiler moves and joins instructions: the judge alone says whether what came of it
 is right. Tiles that the kernel overwrites are then separated, because the other rewrites ask what a tile
 holds, and tiles that it uses by parts of their rows are split, because `stack` asks that too. First
-iterations join their loops, because rewrites of a loop see nothing outside it. None of these gains by itself,
-so a search would not come to them.
+iterations join their loops, and loops that hand data on to one another become one, because rewrites of a loop
+see nothing outside it. These steps gain little or nothing by themselves, so a search would not come to them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ CLEAR_TILES = (
     RewriteStep(technique="separate", site="all tiles", title="separate all tiles"),
     RewriteStep(technique="split_rows", site="all tiles", title="split_rows all tiles"),
     RewriteStep(technique="unpeel", site="all loops", title="unpeel all loops"),
+    RewriteStep(technique="fuse_loops", site="all loops", title="fuse_loops all loops"),
 )
 """The steps after the first, each where it applies and costs nothing."""
 OWN_AUTHOR = "builtin"

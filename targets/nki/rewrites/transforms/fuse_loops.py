@@ -2,7 +2,7 @@
 
 Kernels that do one step after another write intermediate results to HBM and load them again. If an iteration
 of the second loop needs only what the same iteration of the first loop made, it can run right after it, while
-the tile is still on chip.
+the tile is still on chip. A loop that goes through that range inside another one is brought outside first.
 """
 
 from __future__ import annotations
@@ -35,11 +35,14 @@ from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.transforms.buffer_scope import list_tile_scopes, scope_buffer
 from targets.nki.rewrites.transforms.dead_code import remove_dead_code
 from targets.nki.rewrites.transforms.forward import find_copies, read_copied_source
+from targets.nki.rewrites.transforms.interchange import swap_loops
 from targets.nki.rewrites.transforms.reuse import find_duplicates, reuse_result
 from targets.nki.rewrites.values import Affine, make_affine
 
 MAX_LOOPS_BETWEEN = 2
 """Loops between two that are fused; they move before both."""
+ALL_LOOPS = "all loops"
+"""The site of all pairs of loops that hand data on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,19 @@ class LoopPair:
         return made.loops[kernel.loops.index(self.first) + moved]
 
 
-class FuseLoops(Transform[LoopPair]):
-    """Alternates the iterations of two loops, and reads on chip what went through HBM before."""
+@dataclass(frozen=True, slots=True)
+class _FusedLoops:
+    """A kernel with loops fused, and the outermost loop that two became."""
+
+    kernel: Kernel
+    loop: Loop
+
+
+class FuseLoops(Transform[LoopPair | str]):
+    """Alternates the iterations of two loops, and reads on chip what went through HBM before.
+
+    A site is a pair of loops, or `ALL_LOOPS` for all pairs that hand data on.
+    """
 
     id: ClassVar[str] = "fuse_loops"
     counter: ClassVar[str] = "hbm_read_bytes"
@@ -70,32 +84,67 @@ class FuseLoops(Transform[LoopPair]):
         "what it loads is what the same iteration has stored"
     )
 
-    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, LoopPair]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, LoopPair | str]:
         del target
-        blocks = [kernel.body, *(loop.body for loop in kernel.loops)]
-        pairs = [pair for block in blocks for pair in _pair_loops(block)]
-        return {
+        pairs = _list_pairs(kernel)
+        sites: dict[str, LoopPair | str] = {
             f"{kernel.unique_label(pair.first)} and {kernel.unique_label(pair.second)}": pair
             for pair in pairs
         }
+        if sum(map(_hands_data_on, pairs)) > 1:
+            sites[ALL_LOOPS] = ALL_LOOPS
+        return sites
 
-    def list_choices(self, kernel: Kernel, target: Target, place: LoopPair) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: LoopPair | str) -> tuple[Choice, ...]:
+        if isinstance(place, str):
+            return ({},)
         depth = len(_fuse_nested_loops(kernel, target, place))
         return tuple({"loops": count} for count in range(depth, 0, -1))
 
-    def apply(self, kernel: Kernel, target: Target, place: LoopPair, choice: Choice) -> str:
-        made = _fuse_nested_loops(kernel, target, place)[int(choice["loops"]) - 1]
-        return _remove_round_trips(made, place.find_fused(kernel, made), target)
+    def apply(self, kernel: Kernel, target: Target, place: LoopPair | str, choice: Choice) -> str:
+        if isinstance(place, str):
+            return _fuse_all_loops(kernel, target)
+        fused = _fuse_nested_loops(kernel, target, place)[int(choice["loops"]) - 1]
+        return _remove_round_trips(fused.kernel, fused.loop, target)
 
 
-def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[Kernel]:
+def _fuse_all_loops(kernel: Kernel, target: Target) -> str:
+    """The source with the loops fused that hand data on, one pair after the other.
+
+    Raises:
+        RewriteRefused: fewer than two pairs can be fused; one pair is a site of its own.
+    """
+    count, reasons = 0, list[str]()
+    pairs = [pair for pair in _list_pairs(kernel) if _hands_data_on(pair)]
+    while pairs:
+        try:
+            fused = _fuse_nested_loops(kernel, target, pairs.pop(0))[-1]
+            made = _read_or_refuse(_remove_round_trips(fused.kernel, fused.loop, target), kernel, target)
+        except RewriteRefused as refusal:
+            reasons.append(str(refusal))
+            continue
+        kernel, count = made, count + 1
+        pairs = [pair for pair in _list_pairs(kernel) if _hands_data_on(pair)]
+    if count < 2:
+        raise RewriteRefused(reasons[0] if reasons else "only one pair of loops hands data on")
+    return kernel.module.code
+
+
+def _list_pairs(kernel: Kernel) -> list[LoopPair]:
+    blocks = [kernel.body, *(loop.body for loop in kernel.loops)]
+    return [pair for block in blocks for pair in _pair_loops(block)]
+
+
+def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[_FusedLoops]:
     """The kernel with the loops fused, then with loops that meet inside fused as well, and so on.
 
     Raises:
         RewriteRefused: for the reasons of `_fuse_pair`.
     """
+    kernel, pair = _align_ranges(kernel, target, pair)
     made = [_fuse_pair(kernel, target, pair)]
     loop, at = pair.find_fused(kernel, made[0]), len(pair.first.body)
+    number, found = made[0].loops.index(loop), [_FusedLoops(made[0], loop)]
     while True:
         met = [
             one
@@ -104,13 +153,34 @@ def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[K
         ]
         met.sort(key=lambda one: (not _hands_data_on(one), one.loops_between))
         if not met:
-            return made
+            return found
         try:
             inner = _fuse_pair(made[-1], target, met[0])
         except RewriteRefused:
-            return made
+            return found
         loop, at = met[0].find_fused(made[-1], inner), len(met[0].first.body)
         made.append(inner)
+        found.append(_FusedLoops(inner, inner.loops[number]))
+
+
+def _align_ranges(kernel: Kernel, target: Target, pair: LoopPair) -> tuple[Kernel, LoopPair]:
+    """A kernel in which both loops go through the same range, if a loop directly inside one of them does.
+
+    Raises:
+        RewriteRefused: the loop inside cannot be brought outside.
+    """
+    if _range_of(pair.first) == _range_of(pair.second):
+        return kernel, pair
+    for nest, other in ((pair.first, pair.second), (pair.second, pair.first)):
+        inner = nest.body[0] if len(nest.body) == 1 else None
+        if isinstance(inner, Loop) and _range_of(inner) == _range_of(other):
+            made = _read_or_refuse(swap_loops(kernel, nest, inner), kernel, target)
+            first, second = (made.loops[kernel.loops.index(loop)] for loop in (pair.first, pair.second))
+            block = first.path[-1].body if first.path else made.body
+            between = block[block.index(first) + 1 : block.index(second)]
+            plain = (node for node in between if isinstance(node, Statement | Loop))
+            return made, LoopPair(first, tuple(plain), second)
+    return kernel, pair
 
 
 def _remove_round_trips(made: Kernel, loop: Loop, target: Target) -> str:

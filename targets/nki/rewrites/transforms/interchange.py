@@ -39,17 +39,25 @@ class Interchange(Transform[tuple[Loop, Loop]]):
 
     def apply(self, kernel: Kernel, target: Target, place: tuple[Loop, Loop], choice: Choice) -> str:
         del target, choice
-        outer, inner = place
-        _check_interchange(kernel, outer, inner)
-        body = [item.node for item in inner.body]
-        under = outer.node.with_changes(leading_lines=inner.node.leading_lines)
-        swapped = syntax.replace_body(inner.node, [syntax.replace_body(under, body)])
-        swapped = swapped.with_changes(leading_lines=outer.node.leading_lines)
+        return swap_loops(kernel, *place)
 
-        def emit(node: Node) -> list[cst.BaseStatement] | None:
-            return [swapped] if node is outer else None
 
-        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+def swap_loops(kernel: Kernel, outer: Loop, inner: Loop) -> str:
+    """The module's source with two nested loops swapped.
+
+    Raises:
+        RewriteRefused: iterations depend on each other, or the loops are not directly nested.
+    """
+    _check_interchange(kernel, outer, inner)
+    body = [item.node for item in inner.body]
+    under = outer.node.with_changes(leading_lines=inner.node.leading_lines)
+    swapped = syntax.replace_body(inner.node, [syntax.replace_body(under, body)])
+    swapped = swapped.with_changes(leading_lines=outer.node.leading_lines)
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        return [swapped] if node is outer else None
+
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
 def _check_interchange(kernel: Kernel, outer: Loop, inner: Loop) -> None:

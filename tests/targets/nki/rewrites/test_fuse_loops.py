@@ -285,3 +285,56 @@ def test_a_store_that_something_else_reads_stays():
     source = find_rewrite(kept, "fuse_loops", SITE, ALONE)
     assert relative_error(kept, source) < 1e-6
     assert "dst=kept[i * 128 : (i + 1) * 128, :], src=b" in source
+
+
+TOTALS = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    totals = [nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf) for _ in range(4)]
+    for k in range(4):
+        nisa.memset(dst=totals[k], value=0.0)
+    for i in nl.affine_range(3):
+        for j in nl.affine_range(4):
+            t = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=t, src=x[i * 128 : (i + 1) * 128, j * 128 : (j + 1) * 128])
+            nisa.tensor_tensor(dst=totals[j], data1=totals[{added}], data2=t, op=nl.subtract)
+    for k in range({stored}):
+        nisa.dma_copy(dst=out[:, k * 128 : (k + 1) * 128], src=totals[k])
+    return out
+"""
+
+
+def totals(added: str = "j", stored: str = "4") -> Sample:
+    text = HEADER + TOTALS.format(added=added, stored=stored)
+    return Sample(text, ((384, 512),), lambda x: -(x[:128] + x[128:256] + x[256:]))
+
+
+@pytest.mark.parametrize(
+    ("site", "loop"), [("k and i", "    for k in range(4):"), ("i and k#2", "    for j in range(4):")]
+)
+def test_a_loop_inside_that_goes_through_the_range_comes_outside(site: str, loop: str):
+    source = find_rewrite(totals(), "fuse_loops", site, ALONE)
+    assert relative_error(totals(), source) < 1e-6
+    around = source.index(loop)
+    assert around < source.index("        for i in nl.affine_range(3):") < source.index("src=x[")
+    assert source.count("\n    for ") == 2
+
+
+def test_a_loop_inside_stays_there_if_its_iterations_depend_on_one_another():
+    refusal = find_refusal(totals(added="3 - j"), "fuse_loops", "k and i")
+    assert refusal.startswith("iterations over i share tensor_tensor's totals")
+
+
+def test_all_loops_that_hand_data_on_become_one():
+    ((choice, source),) = list_rewrites_by_site(totals(), "fuse_loops")["all loops"]
+    assert choice == {}
+    assert relative_error(totals(), source) < 1e-6
+    assert source.count("for ") == 2  # over parts of a total, in one over totals
+    assert "        totals = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)\n" in source
+
+
+def test_one_pair_of_loops_is_a_site_of_its_own():
+    assert "all loops" not in list_rewrites_by_site(passes(), "fuse_loops")
+    refusal = find_refusal(totals(stored="3"), "fuse_loops", "all loops")
+    assert refusal == "the loops over k and k do not go through the same range"

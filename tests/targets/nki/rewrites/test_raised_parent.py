@@ -75,6 +75,29 @@ def kernel(x):
         nl.store(out[i * 128 + rows, columns], value=s, mask=kept)
     return out
 """
+IN_THREE_LOOPS = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def fetch(x, r):
+    t = nl.ndarray((128, x.shape[1]), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x[r * 128 : (r + 1) * 128, :])
+    return t
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = range(x.shape[0] // 128)
+    held = [fetch(x, r) for r in rows]
+    done = [nl.ndarray((128, x.shape[1]), dtype=nl.float32, buffer=nl.sbuf) for _ in rows]
+    for r in rows:
+        nisa.activation(dst=done[r], op=nl.silu, data=held[r])
+    for r in rows:
+        nisa.dma_copy(dst=out[r * 128 : (r + 1) * 128, :], src=done[r])
+    return out
+"""
 CANONICAL = CanonicalKernel(program=digest_of(b"a program"), source=PROBLEM.kernel)
 TIMED = PredictedLatency(latency_ms=1.0, canonical=CANONICAL)
 
@@ -219,6 +242,19 @@ async def test_tiles_that_are_used_in_parts_are_split_before_the_search_begins(b
     assert [step.technique for step in found.steps] == ["raise", "split_rows"]
     assert found.raised == told.canonical.source
     assert found.source.count("nl.ndarray((64, 512)") == 4
+    assert found.latency_ratio <= 1.01
+
+
+async def test_loops_that_hand_tiles_on_become_one_before_the_search_begins(bench: Bench) -> None:
+    (told,) = await bench.predict([IN_THREE_LOOPS], canonical=True)
+    assert told.canonical is not None
+    assert told.canonical.source is not None
+    assert told.canonical.source.count("\n    for ") == 3
+    shapes = problem_job_fields(PROBLEM.spec, "reduced", "trn2")
+    request = bench.request(IN_THREE_LOOPS)
+    found = await raise_parent(request, IN_THREE_LOOPS, bench.predict, ask, shapes)
+    assert [step.technique for step in found.steps] == ["raise", "fuse_loops"]
+    assert found.source.count("for ") == 1
     assert found.latency_ratio <= 1.01
 
 
