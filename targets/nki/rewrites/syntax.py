@@ -271,27 +271,30 @@ def replace_arguments(
     return changed
 
 
-def argument_texts(item: cst.BaseStatement) -> dict[str, str]:
-    """The source of a call statement's arguments, by keyword."""
+def _call_of(item: cst.BaseStatement) -> cst.Call:
+    """The call of a statement that is one."""
     assert isinstance(item, cst.SimpleStatementLine)
     line = item.body[0]
     assert isinstance(line, cst.Expr)
     assert isinstance(line.value, cst.Call)
-    return {arg.keyword.value: code_of(arg.value) for arg in line.value.args if arg.keyword is not None}
+    return line.value
+
+
+def argument_texts(item: cst.BaseStatement) -> dict[str, str]:
+    """The source of a call statement's arguments, by keyword."""
+    call = _call_of(item)
+    return {arg.keyword.value: code_of(arg.value) for arg in call.args if arg.keyword is not None}
 
 
 def name_arguments(item: cst.BaseStatement, names: Sequence[str]) -> cst.BaseStatement:
     """The call statement with these names as keywords of its arguments, in order."""
-    assert isinstance(item, cst.SimpleStatementLine)
-    line = item.body[0]
-    assert isinstance(line, cst.Expr)
-    assert isinstance(line.value, cst.Call)
+    call = _call_of(item)
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     args = [
         arg if arg.keyword else arg.with_changes(keyword=cst.Name(name), equal=equal)
-        for arg, name in zip(line.value.args, names, strict=True)
+        for arg, name in zip(call.args, names, strict=True)
     ]
-    return item.with_changes(body=[line.with_changes(value=line.value.with_changes(args=args))])
+    return item.with_deep_changes(call, args=args)
 
 
 class _DeclarationEditor(cst.CSTTransformer):
