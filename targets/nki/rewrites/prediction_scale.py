@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,8 @@ large one's times are closer to the truth.
 RunEngineJob = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Runs a job in the rewrite engine's pool; raises RoleError."""
 
-Shorten = Callable[[str], Awaitable[str | None]]
-"""Returns a kernel with fewer iterations of its loops, None if it cannot be shortened."""
+Dimensions = tuple[tuple[int, int, int], ...]
+"""Dimensions of arguments along which a kernel is shortened: argument, axis, and how many times."""
 
 
 def problem_job_fields(spec: ProblemSpec, size: str, target: str) -> dict[str, Any]:
@@ -38,13 +38,93 @@ def problem_job_fields(spec: ProblemSpec, size: str, target: str) -> dict[str, A
 
 
 @dataclass(frozen=True, slots=True)
+class _ShortKernel:
+    """A kernel with fewer iterations along dimensions; `code` is that of the kernel with all of them."""
+
+    source: str
+    dimensions: Dimensions
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopShortener:
+    """Predicts kernels with fewer iterations of their loops, relative to the parent with as few.
+
+    `dims` are the problem's dimensions. They are said with every prediction, because a kernel with fewer
+    iterations does less than the problem demands, which no prediction at a problem's size may do.
+    """
+
+    at: Predict
+    ask: RunEngineJob
+    job: Mapping[str, Any]
+    dims: Mapping[str, int]
+    parent: str
+    parents: dict[Dimensions, PredictedLatency | None] = field(default_factory=dict)
+    """The parent's predictions, None if it cannot be shortened in that way."""
+
+    async def shorten(self, source: str, dimensions: Dimensions | None = None) -> _ShortKernel | None:
+        """A kernel with fewer iterations, as far as can be, along these dimensions or those of the job."""
+        job = self.job if dimensions is None else {**self.job, "dimensions": dimensions}
+        answer = await self.ask({**job, "job": "shorten", "source": source})
+        made = answer["shortened"]
+        if made is None:
+            return None
+        told = tuple((one["argument"], one["axis"], one["divisor"]) for one in made["dimensions"])
+        return _ShortKernel(made["source"], told, answer["code"])
+
+    async def predict_parent(self, dimensions: Dimensions) -> PredictedLatency | None:
+        """The parent's prediction with fewer iterations along just these dimensions; None if it has none."""
+        if dimensions not in self.parents:
+            made = await self.shorten(self.parent, dimensions)
+            self.parents[dimensions] = None
+            if made is not None and made.dimensions == dimensions:
+                (found,) = await self.at([made.source], dict(self.dims))
+                self.parents[dimensions] = found if found.latency_ms is not None else None
+        return self.parents[dimensions]
+
+    async def predict(self, sources: Sequence[str], parent_ms: float) -> list[PredictedLatency]:
+        """Latencies of kernels with all iterations, if the parent takes `parent_ms` with all of them.
+
+        A kernel that cannot be shortened, or that breaks a rule when it is, is predicted as it is.
+        """
+        made = await asyncio.gather(*map(self.shorten, sources))
+        for dimensions in sorted({one.dimensions for one in made if one is not None}):
+            await self.predict_parent(dimensions)
+        short = [one for one in made if one is not None and self.parents[one.dimensions] is not None]
+        answers = await self.at([one.source for one in short], dict(self.dims)) if short else []
+        found = {
+            one.source: self._tell_whole(one, answer, parent_ms)
+            for one, answer in zip(short, answers, strict=True)
+            if answer.latency_ms is not None
+        }
+        told = [found.get(one.source) if one is not None else None for one in made]
+        whole = [source for source, one in zip(sources, told, strict=True) if one is None]
+        others = iter(await self.at(whole, None) if whole else [])
+        return [one or next(others) for one in told]
+
+    def _tell_whole(
+        self, kernel: _ShortKernel, answer: PredictedLatency, parent_ms: float
+    ) -> PredictedLatency:
+        parent = self.parents[kernel.dimensions]
+        assert parent is not None
+        return _scale_latency(answer, parent_ms, parent).model_copy(update={"code": kernel.code})
+
+
+def _scale_latency(one: PredictedLatency, parent_ms: float, parent: PredictedLatency) -> PredictedLatency:
+    """A prediction at another scale, where the parent's is `parent`, as one at the problem's size."""
+    if one.latency_ms is None:
+        return one
+    assert parent.latency_ms is not None
+    return one.model_copy(update={"latency_ms": parent_ms * one.latency_ms / parent.latency_ms})
+
+
+@dataclass(frozen=True, slots=True)
 class PredictionScale:
     """The dimensions of predictions, and how to convert them to the problem's size.
 
-    If `shorten` is set, kernels are predicted at the problem's dimensions, but with fewer iterations; it
-    returns None for a kernel that cannot be shortened. `parent` is the parent's prediction at this scale. At
-    the problem's size the parent takes `parent_ms` and has `counted` instructions, as far as the reader can
-    count them.
+    If `shortener` is set, kernels are predicted at the problem's dimensions, but with fewer iterations.
+    `parent` is the parent's prediction at this scale. At the problem's size the parent takes `parent_ms` and
+    has `counted` instructions, as far as the reader can count them.
     """
 
     at: Predict
@@ -52,31 +132,19 @@ class PredictionScale:
     parent: PredictedLatency
     parent_ms: float
     counted: int
-    shorten: Shorten | None = None
+    shortener: LoopShortener | None = None
 
     @property
     def is_full_size(self) -> bool:
         """Whether kernels are predicted as they are."""
-        return self.dims is None and self.shorten is None
+        return self.dims is None and self.shortener is None
 
-    async def predict(
-        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
-    ) -> Sequence[PredictedLatency]:
+    async def predict(self, sources: Sequence[str]) -> Sequence[PredictedLatency]:
         """Predict at the scale; return latencies converted to the problem's size."""
-        if self.shorten is None:
-            return [self._scale_to_full_size(one) for one in await self.at(sources, dims or self.dims)]
-        shortened = await asyncio.gather(*map(self.shorten, sources))
-        smaller = [short or source for short, source in zip(shortened, sources, strict=True)]
-        answers = await self.at(smaller, dims)
-        pairs = zip(shortened, answers, strict=True)
-        return [self._scale_to_full_size(answer) if short else answer for short, answer in pairs]
-
-    def _scale_to_full_size(self, one: PredictedLatency) -> PredictedLatency:
-        if one.latency_ms is None:
-            return one
-        assert self.parent.latency_ms is not None
-        latency_ms = self.parent_ms * one.latency_ms / self.parent.latency_ms
-        return one.model_copy(update={"latency_ms": latency_ms})
+        if self.shortener is not None:
+            return await self.shortener.predict(sources, self.parent_ms)
+        found = await self.at(sources, self.dims)
+        return [_scale_latency(one, self.parent_ms, self.parent) for one in found]
 
     def scale_instructions(self, counted: int) -> int:
         """Convert an instruction count of the reader at full size to the scale's dimensions."""
@@ -111,32 +179,20 @@ async def select_scale(
         "target": request.target,
     }
     found = await ask(job)
-    dims, shorten = found["dims"], None
+    dims, shortener = found["dims"], None
     if found["shortened"]:
-        shorten = _make_shortener(
-            found["shortened"], ask, problem_job_fields(spec, request.size, request.target)
-        )
-    smaller = await shorten(source) if shorten else None
-    if smaller is None:  # the parent is what others are compared with
-        shorten = None
-    (there,) = await predict([smaller or source], dims)
-    if there.latency_ms is None and (dims or shorten):
+        fields = problem_job_fields(spec, request.size, request.target) | {"dimensions": found["shortened"]}
+        shortener = LoopShortener(predict, ask, fields, spec.dims(request.size), source)
+        there = await shortener.predict_parent(tuple(map(tuple, found["shortened"])))
+        if there is not None:
+            return PredictionScale(predict, None, there, parent_ms, found["instructions"], shortener)
+    (there,) = await predict([source], dims)
+    if there.latency_ms is None and dims:
         # At a smaller size a kernel may break a rule that it keeps at its own size, where it was judged.
-        dims = shorten = None
+        dims = None
         (there,) = await predict([source], dims)
     if there.latency_ms is None:
         told = there.error or ErrorInfo(code="not_predicted", message="no reason given")
         text = f"the parent {parent.id} cannot be predicted: {told.code}: {told.message}"
         raise RoleError(ErrorInfo(code="not_predicted", message=text))
-    return PredictionScale(predict, dims, there, parent_ms, found["instructions"], shorten)
-
-
-def _make_shortener(dimensions: object, ask: RunEngineJob, fields: Mapping[str, Any]) -> Shorten:
-    """Return what shortens kernels along the dimensions that an engine job found."""
-
-    async def shorten(source: str) -> str | None:
-        made = await ask({**fields, "job": "shorten", "source": source, "dimensions": dimensions})
-        found: str | None = made["source"]
-        return found
-
-    return shorten
+    return PredictionScale(predict, dims, there, parent_ms, found["instructions"])

@@ -86,24 +86,48 @@ def find_shortening(kernel: Kernel, most: int, target: Target) -> tuple[Shortene
     return tuple(ShortenedDimension(*key, divisor) for key, divisor in divisors.items() if divisor > 1)
 
 
-def shorten_loops(kernel: Kernel, dimensions: Sequence[ShortenedDimension], target: Target) -> str | None:
-    """The source with fewer iterations along dimensions; None if the loops along them cannot be shortened."""
+@dataclass(frozen=True, slots=True)
+class ShortenedKernel:
+    """A kernel with fewer iterations, and along which dimensions.
+
+    These are some of the dimensions that were wanted, perhaps with smaller divisors.
+    """
+
+    source: str
+    dimensions: tuple[ShortenedDimension, ...]
+
+
+def shorten_loops(
+    kernel: Kernel, wanted: Sequence[ShortenedDimension], target: Target
+) -> ShortenedKernel | None:
+    """Shorten a kernel along dimensions, each as far as its loops allow; None if they allow nothing."""
     cuts: dict[str, list[_Cut]] = {}
     shapes: dict[tuple[int, int], int] = {}
-    for one in dimensions:
+    made: list[ShortenedDimension] = []
+    for one in wanted:
         try:
             family = _FamilySearch(kernel).find_along(one.argument, one.axis)
         except _CannotShortenError:
-            return None
-        if any(period % one.divisor for period in family.periods.values()):
-            return None
-        if not _keeps_its_memory(kernel, family, one.divisor, target):
-            return None
+            continue
+        divisor = _largest_divisor(kernel, family, one.divisor, target)
+        if divisor == 1:
+            continue
+        made.append(ShortenedDimension(one.argument, one.axis, divisor))
         for loop, period in family.periods.items():
-            cuts.setdefault(loop, []).append(_Cut(period, one.divisor))
+            cuts.setdefault(loop, []).append(_Cut(period, divisor))
         for tensor, axis in family.results:
-            shapes[tensor, axis] = shapes.get((tensor, axis), 1) * one.divisor
-    return _write_shortened(kernel, cuts, shapes)
+            shapes[tensor, axis] = shapes.get((tensor, axis), 1) * divisor
+    return ShortenedKernel(_write_shortened(kernel, cuts, shapes), tuple(made)) if made else None
+
+
+def _largest_divisor(kernel: Kernel, family: LoopFamily, most: int, target: Target) -> int:
+    """The largest divisor of `most` by which a family can be shortened; 1 if there is none."""
+    periods = family.periods.values()
+    for divisor in range(min(most, min(periods) // MIN_TRIPS), 1, -1):
+        divides = most % divisor == 0 and not any(period % divisor for period in periods)
+        if divides and _keeps_its_memory(kernel, family, divisor, target):
+            return divisor
+    return 1
 
 
 def _find_families(kernel: Kernel) -> dict[tuple[int, int], LoopFamily]:

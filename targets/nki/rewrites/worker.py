@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from nki_sim import targets
+from targets.nki.judge.normalise import code_digest
 from targets.nki.rewrites.estimate import estimate_kernel
 from targets.nki.rewrites.explore import check_rewrite, explore_rewrites
 from targets.nki.rewrites.inlining import canonicalize_kernel
@@ -167,14 +168,18 @@ def _proxy_job(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shorten_job(values: dict[str, Any]) -> dict[str, Any]:
-    """A kernel with fewer iterations along some dimensions of its arguments, or None."""
+    """A kernel with fewer iterations along dimensions of its arguments, and along which of them, or None.
+
+    `code` is by what the judge identifies the kernel with all iterations.
+    """
     target = targets.load(values["target"])
     dimensions = [ShortenedDimension(*one) for one in values["dimensions"]]
     try:
         kernel = read_kernel(values["source"], _parse_arrays(values["arguments"]), target)
     except SourceError:
-        return {"source": None}
-    return {"source": shorten_loops(kernel, dimensions, target)}
+        return {"shortened": None}
+    made = shorten_loops(kernel, dimensions, target)
+    return {"shortened": made and asdict(made), "code": code_digest(values["source"].encode())}
 
 
 def _combine_job(values: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import seeds
 from agent_core.effects import LookAheadRequest
 from agent_core.roles import Predict, RoleError
 from state.model import ErrorInfo, PredictedLatency
+from targets.nki.judge.normalise import code_digest
 from targets.nki.rewrites.prediction_scale import (
     PredictionScale,
     RunEngineJob,
@@ -67,44 +68,72 @@ async def test_nothing_is_searched_from_a_parent_without_a_prediction(dims: dict
     assert caught.value.info.code == "not_predicted"
 
 
-SHORTER = "shorter"
-"""What `shorten` makes of every kernel but one."""
+WANTED = [[0, 0, 4], [1, 0, 2]]
+"""Along which dimensions kernels are to be shortened."""
+FULL_DIMS = seeds.load_problem("silu").spec.dims("full")
 
 
-async def shortened_scale(at_shorter: PredictedLatency, unlike: str = "unlike") -> PredictionScale:
+async def shortened_scale(
+    at_shorter: dict[str, PredictedLatency], made: dict[str, list[list[int]]]
+) -> PredictionScale:
+    """At a scale where kernels of these names become shorter along dimensions, with these predictions.
+
+    Their names then end with the divisors. All whole kernels take 8 ms.
+    """
+
     async def ask(job: dict[str, Any]) -> dict[str, Any]:
         if job["job"] == "proxy":
-            return {"dims": None, "shortened": [[0, 0, 4]], "instructions": 100}
+            return {"dims": None, "shortened": WANTED, "instructions": 100}
         assert job["job"] == "shorten"
-        assert job["dimensions"] == [[0, 0, 4]]
-        return {"source": None if job["source"] == unlike else SHORTER}
+        done = made.get(job["source"], [])
+        done = [
+            [*one[:2], min(one[2], most)] for one, (*_, most) in zip(done, job["dimensions"], strict=False)
+        ]
+        named = [dict(zip(("argument", "axis", "divisor"), one, strict=True)) for one in done]
+        name = " ".join([job["source"], *(str(one[2]) for one in done)])
+        shortened = {"source": name, "dimensions": named} if done else None
+        return {"shortened": shortened, "code": f"{job['source']} whole"}
 
     async def predict(
         sources: Sequence[str], dims: Mapping[str, int] | None = None
     ) -> list[PredictedLatency]:
-        assert dims is None
-        return [at_shorter if source == SHORTER else PredictedLatency(latency_ms=8.0) for source in sources]
+        whole = [source for source in sources if source not in at_shorter]
+        assert dims == (FULL_DIMS if not whole else None), "at a problem's size, too little work is refused"
+        return [at_shorter.get(source, PredictedLatency(latency_ms=8.0)) for source in sources]
 
     return await select_from_parent(predict, ask)
 
 
 async def test_kernels_of_fixed_sizes_are_predicted_with_fewer_iterations():
-    """What cannot be shortened is predicted as it is, and told as it is."""
-    found = await shortened_scale(PredictedLatency(latency_ms=2.5))
+    """Each relative to the parent with as few; what cannot be shortened is predicted and told as it is."""
+    answers = {
+        "parent 4 2": 2.0, "parent 2": 5.0, "other 4 2": 3.0, "partly 2": 6.0
+    }  # fmt: skip
+    found = await shortened_scale(
+        {name: PredictedLatency(latency_ms=value) for name, value in answers.items()},
+        {"parent": WANTED, "other": WANTED, "partly": [[0, 0, 2]]},
+    )
     assert not found.is_full_size
-    latencies = [one.latency_ms for one in await found.predict(["other", "unlike", "other"])]
-    assert latencies == [10.0, 8.0, 10.0]
+    told = await found.predict(["other", "unlike", "partly", "other"])
+    assert [one.latency_ms for one in told] == [15.0, 8.0, 12.0, 15.0]
+    assert [one.code for one in told] == ["other whole", None, "partly whole", "other whole"]
 
 
-async def test_a_parent_that_needs_all_iterations_is_predicted_as_it_is():
-    found = await shortened_scale(BROKEN)
-    assert found.is_full_size
-    assert (await found.predict(["other"]))[0].latency_ms == 10.0
+async def test_a_kernel_that_breaks_a_rule_when_shortened_is_predicted_as_it_is():
+    short = {"parent 4 2": PredictedLatency(latency_ms=2.0), "other 4 2": BROKEN}
+    found = await shortened_scale(short, {"parent": WANTED, "other": WANTED})
+    assert [one.latency_ms for one in await found.predict(["other"])] == [8.0]
 
 
-async def test_others_are_not_shortened_if_the_parent_cannot_be():
-    """Their latencies are told in proportion to the parent's."""
-    found = await shortened_scale(PredictedLatency(latency_ms=2.5), unlike="parent")
+async def test_kernels_are_predicted_as_they_are_where_the_parent_cannot_be_shortened_alike():
+    short = {"parent 4 2": PredictedLatency(latency_ms=2.0), "parent 2": BROKEN}
+    found = await shortened_scale(short, {"parent": WANTED, "other": [[0, 0, 2]]})
+    assert [one.latency_ms for one in await found.predict(["other"])] == [8.0]
+
+
+@pytest.mark.parametrize("made", [{"parent": WANTED}, {"parent": WANTED[:1]}, {}])
+async def test_a_parent_that_needs_all_iterations_is_predicted_as_it_is(made: dict[str, list[list[int]]]):
+    found = await shortened_scale({"parent 4 2": BROKEN}, made)
     assert found.is_full_size
     assert (await found.predict(["other"]))[0].latency_ms == 10.0
 
@@ -137,6 +166,8 @@ def test_the_engine_finds_what_can_be_shortened(most: int, shortened: list[tuple
     if shortened:
         job = {"job": "shorten", "source": FIXED, "dimensions": shortened}
         trips = 32 // shortened[0][2]
-        assert f"affine_range({trips})" in perform_job({**fields, **job})["source"]
+        made = perform_job({**fields, **job})
+        assert f"affine_range({trips})" in made["shortened"]["source"]
+        assert made["code"] == code_digest(FIXED.encode())
     broken = {"job": "shorten", "source": "def kernel(", "dimensions": shortened}
-    assert perform_job({**fields, **broken}) == {"source": None}
+    assert perform_job({**fields, **broken}) == {"shortened": None}

@@ -67,8 +67,8 @@ class Bench:
         )  # fmt: skip
         return await self.evaluator.predict(request, self.blobs)
 
-    async def parent(self) -> Candidate:
-        (told,) = await self.predict([PROBLEM.kernel])
+    async def parent(self, kernel: str = PROBLEM.kernel) -> Candidate:
+        (told,) = await self.predict([kernel])
         assert told.latency_ms is not None
         timed = Benchmark(
             latency_ms=told.latency_ms,
@@ -77,15 +77,15 @@ class Bench:
             predicted=True,
             samples=1,
         )
-        source = PROBLEM.kernel.encode()
+        source = kernel.encode()
         return Candidate(
             id="r0.b0.p0.k0.f0", parent=None, lineage="r0.b0.p0.k0.f0", round=0,
             source=self.blobs.put(source), code=code_digest(source), technique=None, title="",
             benchmark=timed, bottleneck="vector", profile=None,
         )  # fmt: skip
 
-    async def look_ahead(self, **changes: Any) -> LookAheadAnswer:
-        parent = await self.parent()
+    async def look_ahead(self, *, kernel: str = PROBLEM.kernel, **changes: Any) -> LookAheadAnswer:
+        parent = await self.parent(kernel)
         fields: dict[str, Any] = {
             "key": "r1.b0.p0.k0.f0.predictor", "role": "predictor", "draw": 7, "problem": PROBLEM.make_ref(),
             "size": "reduced", "target": "trn2", "toolchain": self.evaluator.toolchain(), "parent": parent,
@@ -231,3 +231,42 @@ async def test_kernels_too_large_to_predict_enough_of_are_predicted_at_smaller_d
     assert prod(dict(asked).values()) < prod(full.values())
     assert small.variants.parent_ms == (await bench.parent()).latency_ms
     assert 0 < small.variants.found[0].latency_ms < small.variants.parent_ms
+
+
+FIXED = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(({rows}, {columns}), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range({rows} // 128):
+        for j in nl.affine_range({columns} // 128):
+            tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[i * 128 : (i + 1) * 128, j * 128 : (j + 1) * 128])
+            result = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.activation(dst=result, op=nl.silu, data=tile)
+            nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, j * 128 : (j + 1) * 128], src=result)
+    return out
+"""
+
+
+async def test_large_kernels_of_fixed_sizes_are_predicted_with_fewer_iterations(bench: Bench):
+    """They say dimensions, because no prediction at a problem's size may be below the problem's bound."""
+    dims = PROBLEM.spec.dims("reduced")
+    kernel = FIXED.format(rows=dims["M"], columns=dims["N"])
+    before = len(bench.asked)
+    small = await bench.look_ahead(kernel=kernel, instructions=600)
+    shortened = [source for sources, told in bench.asked[before + 1 :] if told == dims for source in sources]
+    assert len(shortened) > small.predicted // 2
+    (whole,) = await bench.predict([kernel])
+    assert small.instructions < small.predicted * whole.instructions / 2
+    assert small.variants.parent_ms == whole.latency_ms
+    best = small.variants.found[0]
+    source = small.sources[best.source].decode()
+    (real,) = await bench.predict([source])
+    assert real.latency_ms == pytest.approx(best.latency_ms, rel=0.1)
+    again = await bench.look_ahead(kernel=kernel, instructions=600, known=(code_digest(source.encode()),))
+    assert best.source not in [one.source for one in again.variants.found]
