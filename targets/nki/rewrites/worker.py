@@ -16,7 +16,6 @@ from random import Random
 from typing import Any
 
 from nki_sim import targets
-from targets.nki.judge.normalise import code_digest
 from targets.nki.rewrites.estimate import estimate_kernel
 from targets.nki.rewrites.explore import check_rewrite, explore_rewrites
 from targets.nki.rewrites.inlining import canonicalize_kernel
@@ -172,6 +171,8 @@ def _shorten_job(values: dict[str, Any]) -> dict[str, Any]:
 
     `code` is by what the judge identifies the kernel with all iterations.
     """
+    from targets.nki.judge.normalise import code_digest  # not at the top: it loads the models of events
+
     target = targets.load(values["target"])
     dimensions = [ShortenedDimension(*one) for one in values["dimensions"]]
     try:
