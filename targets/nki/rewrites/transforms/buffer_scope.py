@@ -1,11 +1,12 @@
 """Buffer scope: a buffer that each iteration fills completely is declared inside the loop.
 
-So is a tile of a list, if each iteration uses only one of them: the list becomes a tile.
+So are the tiles of a list, if each iteration fills those that it reads: the list becomes a tile, or a list of
+the tiles of one iteration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import libcst as cst
@@ -13,6 +14,7 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, loop_contains
+from targets.nki.rewrites.list_tiles import OwnTiles, find_own_tiles
 from targets.nki.rewrites.slices import covering_loops
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor
@@ -52,17 +54,17 @@ def scope_buffer(kernel: Kernel, tensor: Tensor, loop: Loop) -> str:
     Raises:
         RewriteRefused: not every iteration fills the buffer before it uses it, or something else uses it.
     """
-    _check_scope(kernel, tensor, loop)
+    tiles = _check_scope(kernel, tensor, loop)
     declared = kernel.declarations[tensor.id]
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         if node is declared:
             return []
         if node is loop:
-            tile = _declare_tile(declared) if tensor.copies else declared.node
+            tile = _declare_tiles(declared, tiles) if tensor.copies else declared.node
             return [syntax.replace_body(loop.node, [tile, *syntax.rebuild_block(loop.body, emit)])]
         if tensor.copies and isinstance(node, Statement):
-            return _use_tile(node, tensor)
+            return _use_tile(node, tensor, tiles)
         return None
 
     return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
@@ -76,11 +78,12 @@ def list_tile_scopes(kernel: Kernel, around: Loop) -> Iterator[tuple[Tensor, Loo
             continue
         paths = [item.path for item in kernel.users_of(tensor)]
         shared = [loops[0] for loops in zip(*paths, strict=False) if len(set(loops)) == 1]
-        if around in shared:
+        if around in shared and shared[-1] not in declared.path:
             yield tensor, shared[-1]
 
 
-def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
+def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> OwnTiles | None:
+    """Return the tiles that an iteration uses, if these are several tiles of a list."""
     users = kernel.users_of(tensor)
     outside = [item for item in users if not loop_contains(loop, item)]
     if outside:
@@ -89,10 +92,9 @@ def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
         raise RewriteRefused(f"{tensor.name} is declared under a condition")
     if tensor.id in kernel.escaping_ids:
         raise RewriteRefused(f"{tensor.name} has a second name or is used by what cannot be read")
+    tiles = None
     if tensor.copies and not _uses_one_tile(kernel, tensor, loop):
-        raise RewriteRefused(
-            f"an iteration over {loop.var} uses several tiles of {tensor.name}, or part of a list"
-        )
+        tiles = find_own_tiles(kernel, tensor, loop)
     first, declared = users[0], kernel.declarations[tensor.id]
     if any(kernel.may_rebind(text, declared, first) for text in declared.texts.values()):
         raise RewriteRefused(
@@ -101,8 +103,9 @@ def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
     between = (item for item in kernel.statements if declared.order < item.order < first.order)
     if any(tensor.name in item.mentions for item in between):
         raise RewriteRefused(f"something is said of {tensor.name} in front of the loop over {loop.var}")
-    if not _fills_tensor(kernel, loop, first, tensor=tensor):
+    if tiles is None and not _fills_tensor(kernel, loop, first, tensor=tensor):
         raise RewriteRefused(f"iterations over {loop.var} do not start by filling {tensor.name}")
+    return tiles
 
 
 def _uses_one_tile(kernel: Kernel, tensor: Tensor, loop: Loop) -> bool:
@@ -115,8 +118,8 @@ def _uses_one_tile(kernel: Kernel, tensor: Tensor, loop: Loop) -> bool:
     return all(access.role in item.texts for item, access in uses)
 
 
-def _declare_tile(declared: Statement) -> cst.BaseStatement:
-    """The declaration of one tile of a list."""
+def _declare_tiles(declared: Statement, tiles: OwnTiles | None) -> cst.BaseStatement:
+    """The declaration of one tile of a list, or of a list of the tiles of an iteration."""
     node = declared.node
     assert isinstance(node, cst.SimpleStatementLine)
     (line,) = node.body
@@ -124,21 +127,24 @@ def _declare_tile(declared: Statement) -> cst.BaseStatement:
     value = line.value
     while isinstance(value, cst.ListComp):
         value = value.elt
+    if tiles is not None:
+        value = syntax.parse_expression(f"[{syntax.code_of(value)} for _ in range({tiles.count})]")
     return node.with_changes(body=[line.with_changes(value=value)])
 
 
-def _use_tile(item: Statement, tensor: Tensor) -> list[cst.BaseStatement] | None:
-    """The instruction with the tile in place of the list's tile."""
+def _use_tile(item: Statement, tensor: Tensor, tiles: OwnTiles | None) -> list[cst.BaseStatement] | None:
+    """The instruction with the tile, or with the tile of the shorter list, in place of the list's tile."""
     changes: dict[str, str | None] = {}
     for access in item.accesses:
         if access.tensor.id == tensor.id:
             text = syntax.parse_expression(item.texts[access.role])
-            changes[access.role] = syntax.code_of(_drop_picks(text, len(tensor.copies)))
+            picks = [] if tiles is None else [tiles.texts[pick] for pick in access.view.picks]
+            changes[access.role] = syntax.code_of(_replace_picks(text, len(tensor.copies), picks))
     return [syntax.replace_arguments(item.node, changes)] if changes else None
 
 
-def _drop_picks(text: cst.BaseExpression, count: int) -> cst.BaseExpression:
-    """An expression without the first `count` subscripts of its name."""
+def _replace_picks(text: cst.BaseExpression, count: int, picks: Sequence[str]) -> cst.BaseExpression:
+    """An expression with these in place of the first `count` subscripts of its name."""
     chain = [text]
     while not isinstance(chain[-1], cst.Name):
         inner = chain[-1]
@@ -146,6 +152,8 @@ def _drop_picks(text: cst.BaseExpression, count: int) -> cst.BaseExpression:
             raise RewriteRefused(f"{syntax.code_of(text)} does not index a list by its name")
         chain.append(inner.func if isinstance(inner, cst.Call) else inner.value)
     made: cst.BaseExpression = chain.pop()
+    for pick in picks:
+        made = cst.Subscript(made, syntax.parse_subscript_elements(pick))
     for number, part in enumerate(reversed(chain)):
         if number >= count:
             made = part.with_changes(**{"func" if isinstance(part, cst.Call) else "value": made})
