@@ -31,6 +31,9 @@ from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.values import Affine, DimensionRange, Tensor, make_affine
 
+MAX_DISTANCES = 64
+"""Iterations of a loop up to which all distances between two are looked at."""
+
 
 @dataclass(frozen=True, eq=False)
 class BlockPlan:
@@ -131,7 +134,58 @@ def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, *, b: Access, around: f
         reach = max(high + first.extent, second.extent - low)
         if same and abs(step) >= reach > 0:
             return True
+        if _never_congruent(kernel, loop, first, second, around=around):
+            return True
     return False
+
+
+def _never_congruent(
+    kernel: Kernel, loop: Loop, first: DimensionRange, second: DimensionRange, *, around: frozenset[str]
+) -> bool:
+    """Whether windows of different iterations stay apart, if need be modulo what a loop moves them by.
+
+    So are the tiles of a list with 16 for each block of rows in each of 4 blocks of columns, which lie 64
+    apart: modulo 64, each block of rows has tiles of its own.
+    """
+    if loop.trips > MAX_DISTANCES:
+        return False
+    step = first.start.coefficient(loop.id)
+    same = step == second.start.coefficient(loop.id)
+    fixed = around | {loop.id} if same else around
+    parts = [
+        _affine_part(first.start - second.start, around),
+        _affine_part(first.start, kernel.trips.keys() - fixed),
+        _affine_part(second.start, kernel.trips.keys() - fixed).scale_by(-1),
+    ]
+    moves = [(factor, kernel.trips[name] - 1) for part in parts for name, factor in part.terms]
+    distances = range(1, loop.trips) if same else (0,)
+    const = first.start.const - second.start.const
+    spans = [
+        (modulus, *_reduced_span(const, moves, modulus)) for modulus in {0, *(abs(one) for one, _ in moves)}
+    ]
+    return all(
+        any(
+            not _holds_multiple(offset + low - second.extent + 1, offset + high + first.extent - 1, modulus)
+            for modulus, low, high in spans
+        )
+        for offset in {sign * step * distance for distance in distances for sign in (1, -1)}
+    )
+
+
+def _reduced_span(const: int, moves: Sequence[tuple[int, int]], modulus: int) -> tuple[int, int]:
+    """The smallest and largest sum, each part of it as near to zero as it can be modulo a number."""
+
+    def reduce(value: int) -> int:
+        return (value + modulus // 2) % modulus - modulus // 2 if modulus else value
+
+    ends = [reduce(factor) * count for factor, count in moves]
+    base = reduce(const)
+    return base + sum(min(0, end) for end in ends), base + sum(max(0, end) for end in ends)
+
+
+def _holds_multiple(low: int, high: int, modulus: int) -> bool:
+    """Whether an interval holds a multiple of a number; of 0: whether it holds 0."""
+    return low <= (high // modulus * modulus if modulus else 0) <= high
 
 
 def _picked_tiles(access: Access) -> tuple[DimensionRange, ...]:

@@ -2,7 +2,8 @@
 
 Kernels that do one step after another write intermediate results to HBM and load them again. If an iteration
 of the second loop needs only what the same iteration of the first loop made, it can run right after it, while
-the tile is still on chip. A loop that goes through that range inside another one is brought outside first.
+the tile is still on chip. Loops that go through the same rows in another order are first made alike
+(`loop_pairs.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from targets.nki.rewrites.kernel_ir import (
     loop_contains,
     walk_nodes,
 )
+from targets.nki.rewrites.loop_pairs import LoopPair, list_alignments, pair_loops
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.round_trips import find_own_loads, replace_load
 from targets.nki.rewrites.source_tree import SourceError
@@ -35,32 +37,11 @@ from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.transforms.buffer_scope import list_tile_scopes, scope_buffer
 from targets.nki.rewrites.transforms.dead_code import remove_dead_code
 from targets.nki.rewrites.transforms.forward import find_copies, read_copied_source
-from targets.nki.rewrites.transforms.interchange import swap_loops
 from targets.nki.rewrites.transforms.reuse import find_duplicates, reuse_result
 from targets.nki.rewrites.values import Affine, make_affine
 
-MAX_LOOPS_BETWEEN = 2
-"""Loops between two that are fused; they move before both."""
 ALL_LOOPS = "all loops"
 """The site of all pairs of loops that hand data on."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoopPair:
-    """Two loops of one block, and the statements and other loops between them."""
-
-    first: Loop
-    between: tuple[Statement | Loop, ...]
-    second: Loop
-
-    @property
-    def loops_between(self) -> int:
-        return sum(isinstance(node, Loop) for node in self.between)
-
-    def find_fused(self, kernel: Kernel, made: Kernel) -> Loop:
-        """The loop that both became; loops between them, and in these, come before it now."""
-        moved = sum(isinstance(node, Loop) for node in walk_nodes(list(self.between)))
-        return made.loops[kernel.loops.index(self.first) + moved]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,55 +113,56 @@ def _fuse_all_loops(kernel: Kernel, target: Target) -> str:
 
 def _list_pairs(kernel: Kernel) -> list[LoopPair]:
     blocks = [kernel.body, *(loop.body for loop in kernel.loops)]
-    return [pair for block in blocks for pair in _pair_loops(block)]
+    return [pair for block in blocks for pair in pair_loops(block)]
 
 
 def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[_FusedLoops]:
     """The kernel with the loops fused, then with loops that meet inside fused as well, and so on.
 
     Raises:
-        RewriteRefused: for the reasons of `_fuse_pair`.
+        RewriteRefused: for the reasons of `_fuse_aligned`.
     """
-    kernel, pair = _align_ranges(kernel, target, pair)
-    made = [_fuse_pair(kernel, target, pair)]
-    loop, at = pair.find_fused(kernel, made[0]), len(pair.first.body)
-    number, found = made[0].loops.index(loop), [_FusedLoops(made[0], loop)]
+    made, loop, at = _fuse_aligned(kernel, target, pair)
+    number, found = made.loops.index(loop), [_FusedLoops(made, loop)]
     while True:
         met = [
             one
-            for one in _pair_loops(loop.body)
+            for one in pair_loops(loop.body)
             if loop.body.index(one.first) < at <= loop.body.index(one.second)
         ]
         met.sort(key=lambda one: (not _hands_data_on(one), one.loops_between))
         if not met:
             return found
         try:
-            inner = _fuse_pair(made[-1], target, met[0])
+            made, loop, at = _fuse_aligned(made, target, met[0])
         except RewriteRefused:
             return found
-        loop, at = met[0].find_fused(made[-1], inner), len(met[0].first.body)
-        made.append(inner)
-        found.append(_FusedLoops(inner, inner.loops[number]))
+        found.append(_FusedLoops(made, made.loops[number]))
 
 
-def _align_ranges(kernel: Kernel, target: Target, pair: LoopPair) -> tuple[Kernel, LoopPair]:
-    """A kernel in which both loops go through the same range, if a loop directly inside one of them does.
+def _fuse_aligned(kernel: Kernel, target: Target, pair: LoopPair) -> tuple[Kernel, Loop, int]:
+    """The fused kernel, the loop, and how many nodes of it come from the first loop.
+
+    If the loops do not go through the same range, ways in which they do are tried.
 
     Raises:
-        RewriteRefused: the loop inside cannot be brought outside.
+        RewriteRefused: there are none, or for the reasons of `_fuse_pair`.
     """
-    if _range_of(pair.first) == _range_of(pair.second):
-        return kernel, pair
-    for nest, other in ((pair.first, pair.second), (pair.second, pair.first)):
-        inner = nest.body[0] if len(nest.body) == 1 else None
-        if isinstance(inner, Loop) and _range_of(inner) == _range_of(other):
-            made = _read_or_refuse(swap_loops(kernel, nest, inner), kernel, target)
-            first, second = (made.loops[kernel.loops.index(loop)] for loop in (pair.first, pair.second))
-            block = first.path[-1].body if first.path else made.body
-            between = block[block.index(first) + 1 : block.index(second)]
-            plain = (node for node in between if isinstance(node, Statement | Loop))
-            return made, LoopPair(first, tuple(plain), second)
-    return kernel, pair
+    differ = f"the loops over {pair.first.var} and {pair.second.var} do not go through the same range"
+    refusal = RewriteRefused(differ)
+    for align in list_alignments(kernel, target, pair):
+        try:
+            aligned, same = align()
+        except RewriteRefused as why:
+            refusal = RewriteRefused(f"{differ}: {why}")
+            continue
+        try:
+            made = _fuse_pair(aligned, target, same)
+        except RewriteRefused as why:
+            refusal = why
+            continue
+        return made, same.find_fused(aligned, made), len(same.first.body)
+    raise refusal
 
 
 def _remove_round_trips(made: Kernel, loop: Loop, target: Target) -> str:
@@ -212,28 +194,6 @@ def _removal_options(kernel: Kernel, loop: Loop) -> Iterator[tuple[str, Callable
             yield f"reuse {site}", partial(reuse_result, kernel, twins)
 
 
-def _pair_loops(block: Sequence[Node]) -> list[LoopPair]:
-    """Loops that follow one another; and loops over the same range with at most two other loops between."""
-    found: list[LoopPair] = []
-    for number, first in enumerate(block):
-        between: list[Statement | Loop] = []
-        for node in block[number + 1 :] if isinstance(first, Loop) else ():
-            if not isinstance(node, Statement | Loop):
-                break
-            if isinstance(node, Loop) and isinstance(first, Loop):
-                pair = LoopPair(first, tuple(between), node)
-                if pair.loops_between > MAX_LOOPS_BETWEEN:
-                    break
-                if not pair.loops_between or _range_of(first) == _range_of(node):
-                    found.append(pair)
-            between.append(node)
-    return found
-
-
-def _range_of(loop: Loop) -> tuple[Affine, int, int]:
-    return loop.start, loop.step, loop.trips
-
-
 def _hands_data_on(pair: LoopPair) -> bool:
     """Whether the second loop touches what the first one writes."""
     written = {
@@ -251,8 +211,6 @@ def _fuse_pair(kernel: Kernel, target: Target, pair: LoopPair) -> Kernel:
             be read.
     """
     first, second = pair.first, pair.second
-    if _range_of(first) != _range_of(second):
-        raise RewriteRefused(f"the loops over {first.var} and {second.var} do not go through the same range")
     _check_readable(pair)
     _check_between(pair)
     _check_index(pair)
