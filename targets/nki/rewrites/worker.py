@@ -17,11 +17,11 @@ from typing import Any
 
 from nki_sim import targets
 from targets.nki.rewrites.estimate import estimate_kernel
-from targets.nki.rewrites.explore import check_rewrite, explore_rewrites
+from targets.nki.rewrites.explore import RewrittenKernel, check_rewrite, explore_rewrites
 from targets.nki.rewrites.inlining import canonicalize_kernel
 from targets.nki.rewrites.kernel_ir import ArrayArgument, KernelArgument
 from targets.nki.rewrites.proxy_problem import arguments_at, count_instructions, find_proxy_problem
-from targets.nki.rewrites.random_walk import walk_randomly
+from targets.nki.rewrites.random_walk import RandomStep, walk_randomly
 from targets.nki.rewrites.rank import RankingEvidence, expected_log_speedup, rank_rewrites, select_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.rounding import estimate_rounding
@@ -241,16 +241,37 @@ def _random_walk_job(values: dict[str, Any]) -> dict[str, Any]:
         random,
         transforms=_allowed_transforms(values),
     )
-    told = [
-        {
-            "technique": one.transform.id,
-            "site": one.site,
-            "title": one.transform.render_title(one.site, one.choice),
-            "choice": dict(one.choice),
-        }
-        for one in made
-    ]
+    told = list(map(_describe_step, made))
     return {"steps": told, "source": made[-1].source if made else values["source"]}
+
+
+def _fit_job(values: dict[str, Any]) -> dict[str, Any]:
+    """The source after loops are fused until the tiles fit on chip, and these steps.
+
+    There are none if fusing frees nothing. Of several pairs of loops the first one is fused, as deep as it
+    can be.
+    """
+    arguments, target = _parse_arguments(values), targets.load(values["target"])
+    kernel = read_kernel(values["source"], arguments, target)
+    needed = first = estimate_kernel(kernel, target).sbuf_bytes
+    source, steps = values["source"], []
+    while needed > target.sbuf_usable_bytes:
+        children, _ = explore_rewrites(kernel, arguments, target, transforms=[TRANSFORMS["fuse_loops"]])
+        child = next((one for one in children if one.estimate.sbuf_bytes <= needed), None)
+        if child is None:
+            break
+        kernel, source, needed = child.kernel, child.source, child.estimate.sbuf_bytes
+        steps.append(_describe_step(child))
+    return {"steps": steps, "source": source} if needed < first else {"steps": [], "source": values["source"]}
+
+
+def _describe_step(one: RewrittenKernel | RandomStep) -> dict[str, Any]:
+    return {
+        "technique": one.transform.id,
+        "site": one.site,
+        "title": one.transform.render_title(one.site, one.choice),
+        "choice": dict(one.choice),
+    }
 
 
 def _replay_job(values: dict[str, Any]) -> dict[str, Any]:
@@ -329,6 +350,7 @@ _JOB_HANDLERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "rank": _rank_job,
     "apply": _apply_job,
     "expand": _expand_job,
+    "fit": _fit_job,
     "form": _form_job,
     "proxy": _proxy_job,
     "shorten": _shorten_job,

@@ -98,6 +98,23 @@ def kernel(x):
         nisa.dma_copy(dst=out[r * 128 : (r + 1) * 128, :], src=done[r])
     return out
 """
+TOO_MUCH = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((16384, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    kept = [nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf) for _ in range(128)]
+    for i in nl.affine_range(128):
+        nisa.dma_copy(dst=kept[i], src=x[i * 128 : (i + 1) * 128, :])
+    for j in nl.affine_range(128):
+        nisa.activation(dst=kept[j], op=nl.silu, data=kept[{tile}])
+    for k in nl.affine_range(128):
+        nisa.dma_copy(dst=out[k * 128 : (k + 1) * 128, :], src=kept[k])
+    return out
+"""
 CANONICAL = CanonicalKernel(program=digest_of(b"a program"), source=PROBLEM.kernel)
 TIMED = PredictedLatency(latency_ms=1.0, canonical=CANONICAL)
 
@@ -160,7 +177,11 @@ async def ask(job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def raised(
-    bench: Bench, source: str, *answers: PredictedLatency, author: str = "person"
+    bench: Bench,
+    source: str,
+    *answers: PredictedLatency,
+    author: str = "person",
+    shape: tuple[int, int] | None = None,
 ) -> RaisedParent:
     """What becomes of a parent whose predictions are these, one after the other."""
     left = list(answers)
@@ -169,6 +190,8 @@ async def raised(
         return [left.pop(0)]
 
     shapes = problem_job_fields(PROBLEM.spec, "reduced", "trn2")
+    if shape is not None:
+        shapes["arguments"] = [[list(shape), "float32"]]
     found = await raise_parent(bench.request(source, author=author), source, predict, ask, shapes)
     assert not left
     return found
@@ -256,6 +279,41 @@ async def test_loops_that_hand_tiles_on_become_one_before_the_search_begins(benc
     assert [step.technique for step in found.steps] == ["raise", "fuse_loops"]
     assert found.source.count("for ") == 1
     assert found.latency_ratio <= 1.01
+
+
+@pytest.mark.parametrize(("fused_ms", "kept"), [(0.5, False), (1.005, False), (1.02, True), (None, True)])
+async def test_loops_are_fused_if_the_tiles_of_all_iterations_do_not_fit(
+    bench: Bench, fused_ms: float | None, kept: bool
+) -> None:
+    source = TOO_MUCH.format(tile="j")
+    timed = TIMED.model_copy(update={"canonical": CANONICAL.model_copy(update={"source": source})})
+    fused = PredictedLatency(
+        latency_ms=fused_ms, error=None if fused_ms else ErrorInfo(code="x", message="no time")
+    )
+    slower = PredictedLatency(latency_ms=1.1)  # all loops that hand data on as one
+    found = await raised(bench, THEIRS, timed, timed, slower, fused, shape=(16384, 512))
+    assert found.raised == source
+    if kept:
+        assert (found.source, len(found.steps)) == (source, 1)
+        return
+    assert [step.technique for step in found.steps] == ["raise", "fuse_loops", "fuse_loops"]
+    assert "kept = nl.ndarray((128, 512)" in found.source
+    assert found.latency_ratio == fused_ms
+    gains = math.prod(step.speedup for step in found.steps)
+    assert gains == pytest.approx(1 / found.latency_ratio, rel=1e-5)
+    steps = [step.model_dump(mode="json") for step in found.steps[1:]]
+    shapes = {"arguments": [[[16384, 512], "float32"]], "target": "trn2"}
+    assert (await ask({"job": "replay", "source": source, "steps": steps, **shapes}))[
+        "source"
+    ] == found.source
+
+
+async def test_what_fits_or_cannot_be_made_to_fit_is_not_fused() -> None:
+    for tile, rows in (("127 - j", 16384), ("j", 1024)):
+        source = TOO_MUCH.format(tile=tile).replace("16384", str(rows)).replace("(128):", f"({rows // 128}):")
+        source = source.replace("range(128)]", f"range({rows // 128})]")
+        shapes = {"arguments": [[[rows, 512], "float32"]], "target": "trn2"}
+        assert await ask({"job": "fit", "source": source, **shapes}) == {"source": source, "steps": []}
 
 
 async def test_a_raised_sequence_is_carried_out_again_to_the_same_kernel(bench: Bench) -> None:
