@@ -20,16 +20,16 @@ from math import gcd, prod
 
 import libcst as cst
 
-from nki_sim.dtypes import DTYPES
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.estimate import tile_bytes
 from targets.nki.rewrites.kernel_ir import Guard, Kernel, Loop, Node, Statement, StatementKind
 from targets.nki.rewrites.loop_ranges import range_name
 from targets.nki.rewrites.proxy_problem import MIN_TRIPS
 from targets.nki.rewrites.values import Affine, Tensor, TensorView
 
 _SMALL_SHARE = 4
-"""Tiles that a family indexes count as few if they take at most this part of SBUF."""
+"""Tiles that a family indexes count as few if they take at most one such part of SBUF."""
 
 _Place = tuple[str, int]
 """A dimension of a tensor (`shape`), or of the lists around it (`list`)."""
@@ -258,20 +258,19 @@ def _returned_ids(kernel: Kernel) -> frozenset[int]:
 
 
 def _keeps_its_memory(kernel: Kernel, family: LoopFamily, divisor: int, target: Target) -> bool:
-    """Whether fewer iterations leave the kernel as short of memory as it was, or as far from it."""
+    """Whether fewer iterations leave the kernel as short of memory as it was, or as far from it.
+
+    Tiles that do not fit by themselves, shortened or not, spill in either case. The others must be few.
+    """
     indexed = {
         access.tensor
         for item in kernel.operations()
         for access in item.accesses
         if access.tensor.buffer == "sbuf" and access.view.loops & family.loops
     }
-    needed = sum(
-        prod(one.copies) * prod(one.shape[1:]) * DTYPES[one.dtype].itemsize
-        for one in indexed
-        if not set(one.home) & family.loops
-    )
     most = target.sbuf_usable_bytes
-    return needed * _SMALL_SHARE <= most or needed // divisor > most
+    sizes = [tile_bytes(one) for one in indexed if not set(one.home) & family.loops]
+    return sum(size for size in sizes if size // divisor <= most) * _SMALL_SHARE <= most
 
 
 def _are_outermost(kernel: Kernel, family: LoopFamily) -> bool:

@@ -193,6 +193,18 @@ def test_a_kernel_that_fills_memory_is_not_made_to_fit() -> None:
     assert find_shortening(read(wider), 1, TARGET) == (ShortenedDimension(0, 0, 2),)
 
 
+def test_what_spills_hides_nothing_that_would_fit() -> None:
+    """Half of the copies would fit beside the tiles that spill in either case."""
+    source = EXPONENTIALS.replace("64", "16384")
+    copies = "    copies = [nl.ndarray((128, 8192), dtype=nl.float32, buffer=nl.sbuf) for _ in range(8)]\n"
+    source = source.replace("    for k in", f"{copies}    for k in").replace(
+        "src=scratch[k, :, :])\n",
+        "src=scratch[k, :, :])\n        nisa.tensor_copy(dst=copies[k], src=tiles[k][:, 0:8192])\n",
+    )
+    assert "dst=copies[k]" in source
+    assert find_shortening(read(Sample(source, ((8, 128, 16384),), np.exp)), 1, TARGET) == ()
+
+
 def test_trips_that_a_divisor_does_not_divide_are_kept() -> None:
     kernel = read(exponentials())
     assert shorten_loops(kernel, [ShortenedDimension(0, 0, 3)], TARGET) is None
