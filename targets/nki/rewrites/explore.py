@@ -15,9 +15,7 @@ from targets.nki.rewrites.estimate import (
 )
 from targets.nki.rewrites.inlining import canonicalize_kernel
 from targets.nki.rewrites.kernel_ir import Kernel, KernelArgument, Node, StatementKind
-from targets.nki.rewrites.reader import read_kernel
-from targets.nki.rewrites.source_tree import SourceError
-from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, read_rewritten
 from targets.nki.rewrites.transforms.catalogue import list_transforms
 
 MAX_STATEMENTS = 250_000
@@ -111,10 +109,7 @@ def check_rewrite(
     Raises:
         RewriteRefused: it cannot be read as well as before, or breaks a rule that the parent kept.
     """
-    try:
-        child = read_kernel(source, arguments, target)
-    except SourceError as error:
-        raise RewriteRefused(str(error)) from error
+    child = read_rewritten(source, arguments, target)
     opaque = [item for item in child.statements if item.kind is StatementKind.OPAQUE]
     if len(opaque) > sum(item.kind is StatementKind.OPAQUE for item in kernel.statements):
         raise RewriteRefused(f"the result could not be read again: {opaque[0].reason}")
@@ -122,9 +117,8 @@ def check_rewrite(
     before = _broken_rules(kernel, target) if known is None else known
     cost = estimate_kernel(child, target)
     found = find_rule_breaches(child, cost, target, kernel.forms)
-    if any(
-        item.startswith(SBUF_IS_FULL) for item in before
-    ):  # it spills; predictions say what more would cost
+    if any(item.startswith(SBUF_IS_FULL) for item in before):
+        # It spills already; predictions say what more would cost.
         found = [item for item in found if not item.startswith(SBUF_IS_FULL)]
     new = [item for item in found if item not in before]
     if new:

@@ -51,12 +51,10 @@ def emit_through_hbm(plan: StagePlan) -> str:
             return [_declare_stored(plan, stored), *moved, syntax.replace_body(plan.loop.node, rest)]
         if not isinstance(node, Statement):
             return None
-        changed = syntax.rename_variable(node.node, tensor.name, loaded)
-        if node is declared:
-            return [changed, *_write_transfers(plan, stored, loaded, is_store=False)]
-        if node in plan.group:
+        if node in plan.group and node is not declared:
             return []
-        return [changed] if node.touches_tensor(tensor) else None
+        loads = _write_transfers(plan, stored, loaded, is_store=False) if node is declared else []
+        return [syntax.rename_variable(node.node, tensor.name, loaded), *loads]
 
     return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, after))
 

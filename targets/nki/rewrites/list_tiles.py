@@ -6,7 +6,7 @@ a loop fills the tiles that it reads, a list of these tiles, declared in the loo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -40,7 +40,7 @@ def find_own_tiles(kernel: Kernel, tensor: Tensor, loop: Loop) -> OwnTiles:
     picks = {access.view.picks[0] for _, access in uses}
     if len({_part_of(pick, outer) for pick in picks}) != 1:
         raise RewriteRefused(f"an iteration over {loop.var} uses tiles of {tensor.name} that others use")
-    inner = {pick: pick - _part_of(pick, outer) for pick in picks}
+    inner = {pick: _inside(loop, pick) for pick in picks}
     used = {pick: _list_values(kernel, rest) for pick, rest in inner.items()}
     if not all(_is_filled(kernel, loop, tensor, number) for number in range(len(uses))):
         raise RewriteRefused(f"an iteration over {loop.var} reads a tile of {tensor.name} before it fills it")
@@ -102,7 +102,10 @@ def _is_filled(kernel: Kernel, loop: Loop, tensor: Tensor, number: int) -> bool:
         return True
     depth = len(loop.path) + 1
     done = [one for other, one in before if other.path[depth : depth + 1] != item.path[depth : depth + 1]]
-    return set(_list_values(kernel, _inside(loop, access))) <= set(_all_values(kernel, loop, done))
+    read = _list_values(kernel, _inside(loop, access.view.picks[0]))
+    return set(read) <= {
+        one for other in done for one in _list_values(kernel, _inside(loop, other.view.picks[0]))
+    }
 
 
 def _fills_tile(item: Statement, access: Access) -> bool:
@@ -114,12 +117,6 @@ def _is_around(outer: Sequence[Loop], path: Sequence[Loop]) -> bool:
     return tuple(path[: len(outer)]) == tuple(outer)
 
 
-def _all_values(kernel: Kernel, loop: Loop, accesses: Sequence[Access]) -> Iterator[int]:
-    for access in accesses:
-        yield from _list_values(kernel, _inside(loop, access))
-
-
-def _inside(loop: Loop, access: Access) -> Affine:
+def _inside(loop: Loop, pick: Affine) -> Affine:
     """The part of an index that changes within an iteration, with the constant."""
-    (pick,) = access.view.picks
     return pick - _part_of(pick, frozenset(item.id for item in (*loop.path, loop)))

@@ -18,9 +18,7 @@ from targets.nki.rewrites.estimate import tile_bytes
 from targets.nki.rewrites.inlining import replace_names
 from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, walk_nodes
 from targets.nki.rewrites.loop_ranges import range_name
-from targets.nki.rewrites.reader import read_kernel
-from targets.nki.rewrites.source_tree import SourceError
-from targets.nki.rewrites.transform import RewriteRefused
+from targets.nki.rewrites.transform import RewriteRefused, read_rewritten
 from targets.nki.rewrites.transforms.interchange import swap_loops
 from targets.nki.rewrites.values import Affine
 
@@ -92,7 +90,7 @@ def _split_loop(
     kernel: Kernel, target: Target, pair: LoopPair, loop: Loop, other: Loop
 ) -> tuple[Kernel, LoopPair]:
     """Replace one of the loops by a nest like that of the other one."""
-    made = _read(_write_split(kernel, loop, other.trips), kernel, target)
+    made = read_rewritten(_write_split(kernel, loop, other.trips), kernel.arguments, target)
     return made, _find_pair(kernel, made, pair)
 
 
@@ -132,12 +130,12 @@ def _sink_loop(kernel: Kernel, target: Target, pair: LoopPair, *, sunk: Loop) ->
     """Move one of the loops into the last loop in it; tiles that it makes for that one are made before it."""
     second = sunk is pair.second
     while len(sunk.body) > 1:
-        made = _read(_stage_tile(kernel, target, sunk), kernel, target)
+        made = read_rewritten(_stage_tile(kernel, target, sunk), kernel.arguments, target)
         kernel, pair = made, _find_pair(kernel, made, pair, from_end=not second)
         sunk = pair.second if second else pair.first
     (inner,) = sunk.body
     assert isinstance(inner, Loop)
-    made = _read(swap_loops(kernel, sunk, inner), kernel, target)
+    made = read_rewritten(swap_loops(kernel, sunk, inner), kernel.arguments, target)
     pair = _find_pair(kernel, made, pair)
     outer, other = (pair.second, pair.first) if second else (pair.first, pair.second)
     return (
@@ -176,10 +174,3 @@ def _find_pair(kernel: Kernel, made: Kernel, pair: LoopPair, *, from_end: bool =
 def _block_around(one: Kernel, kernel: Kernel, loop: Loop) -> Sequence[Node]:
     """The block of `one` in the place of the block of `kernel` that a loop is in."""
     return one.loops[kernel.loops.index(loop.path[-1])].body if loop.path else one.body
-
-
-def _read(source: str, kernel: Kernel, target: Target) -> Kernel:
-    try:
-        return read_kernel(source, kernel.arguments, target)
-    except SourceError as error:
-        raise RewriteRefused(str(error)) from error

@@ -90,24 +90,18 @@ class LoopShortener:
         made = await asyncio.gather(*map(self.shorten, sources))
         for dimensions in sorted({one.dimensions for one in made if one is not None}):
             await self.predict_parent(dimensions)
-        short = [one for one in made if one is not None and self.parents[one.dimensions] is not None]
-        answers = await self.at([one.source for one in short], dict(self.dims)) if short else []
-        found = {
-            one.source: self._tell_whole(one, answer, parent_ms)
-            for one, answer in zip(short, answers, strict=True)
-            if answer.latency_ms is not None
-        }
-        told = [found.get(one.source) if one is not None else None for one in made]
-        whole = [source for source, one in zip(sources, told, strict=True) if one is None]
-        others = iter(await self.at(whole, None) if whole else [])
-        return [one or next(others) for one in told]
-
-    def _tell_whole(
-        self, kernel: _ShortKernel, answer: PredictedLatency, parent_ms: float
-    ) -> PredictedLatency:
-        parent = self.parents[kernel.dimensions]
-        assert parent is not None
-        return _scale_latency(answer, parent_ms, parent).model_copy(update={"code": kernel.code})
+        short = {n: one for n, one in enumerate(made) if one and self.parents[one.dimensions]}
+        answers = await self.at([one.source for one in short.values()], dict(self.dims)) if short else []
+        told: dict[int, PredictedLatency] = {}
+        for (number, one), answer in zip(short.items(), answers, strict=True):
+            parent = self.parents[one.dimensions]
+            if parent is not None and answer.latency_ms is not None:
+                scaled = _scale_latency(answer, parent_ms, parent)
+                told[number] = scaled.model_copy(update={"code": one.code})
+        whole = [number for number in range(len(sources)) if number not in told]
+        others = await self.at([sources[number] for number in whole], None) if whole else []
+        told |= zip(whole, others, strict=True)
+        return [told[number] for number in range(len(sources))]
 
 
 def _scale_latency(one: PredictedLatency, parent_ms: float, parent: PredictedLatency) -> PredictedLatency:

@@ -8,11 +8,13 @@ The estimate and the judge decide whether it pays. The transformation itself mus
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from nki_sim.targets import Target
-from targets.nki.rewrites.kernel_ir import Kernel, Statement
+from targets.nki.rewrites.kernel_ir import Kernel, KernelArgument, Statement
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.source_tree import SourceError
 
 Choice = Mapping[str, int | str]
 """Parameters of one application, in JSON types."""
@@ -22,6 +24,18 @@ SiteT = TypeVar("SiteT")
 
 class RewriteRefused(Exception):  # noqa: N818  a refusal is an answer, not a fault
     """The transformation does not apply here; the message says why."""
+
+
+def read_rewritten(source: str, arguments: Sequence[KernelArgument], target: Target) -> Kernel:
+    """Read a kernel that a rewrite made.
+
+    Raises:
+        RewriteRefused: it cannot be read.
+    """
+    try:
+        return read_kernel(source, arguments, target)
+    except SourceError as error:
+        raise RewriteRefused(str(error)) from error
 
 
 class Transform(ABC, Generic[SiteT]):

@@ -134,10 +134,7 @@ def _expand_job(values: dict[str, Any]) -> dict[str, Any]:
     evidence = RankingEvidence(bottlenecks=frozenset({before.busiest_engine}), credits=_parse_credits(values))
     moves = [
         {
-            "technique": child.transform.id,
-            "site": child.site,
-            "choice": dict(child.choice),
-            "title": child.transform.render_title(child.site, child.choice),
+            **_describe_step(child),
             "source": child.source,
             "value": expected_log_speedup(child, before, evidence),
             "instructions": count_instructions(child.kernel),

@@ -30,10 +30,8 @@ from targets.nki.rewrites.kernel_ir import (
     walk_nodes,
 )
 from targets.nki.rewrites.loop_pairs import LoopPair, list_alignments, pair_loops
-from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.round_trips import find_own_loads, replace_load
-from targets.nki.rewrites.source_tree import SourceError
-from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, read_rewritten
 from targets.nki.rewrites.transforms.buffer_scope import list_tile_scopes, scope_buffer
 from targets.nki.rewrites.transforms.dead_code import remove_dead_code
 from targets.nki.rewrites.transforms.forward import find_copies, read_copied_source
@@ -100,7 +98,9 @@ def _fuse_all_loops(kernel: Kernel, target: Target) -> str:
     while pairs:
         try:
             fused = _fuse_nested_loops(kernel, target, pairs.pop(0))[-1]
-            made = _read_or_refuse(_remove_round_trips(fused.kernel, fused.loop, target), kernel, target)
+            made = read_rewritten(
+                _remove_round_trips(fused.kernel, fused.loop, target), kernel.arguments, target
+            )
         except RewriteRefused as refusal:
             reasons.append(str(refusal))
             continue
@@ -174,7 +174,7 @@ def _remove_round_trips(made: Kernel, loop: Loop, target: Target) -> str:
             return remove_dead_code(made)
         name, way = ways[0]
         try:
-            made = _read_or_refuse(way(), made, target)
+            made = read_rewritten(way(), made.arguments, target)
         except RewriteRefused:
             refused.add(name)
 
@@ -215,7 +215,7 @@ def _fuse_pair(kernel: Kernel, target: Target, pair: LoopPair) -> Kernel:
     _check_between(pair)
     _check_index(pair)
     _check_assertions(pair)
-    made = _read_or_refuse(_fused_source(kernel, pair), kernel, target)
+    made = read_rewritten(_fused_source(kernel, pair), kernel.arguments, target)
     _check_same_accesses(kernel, made, pair)
     loop, at = pair.find_fused(kernel, made), len(first.body)
     before, after = (_all_statements(part) for part in (loop.body[:at], loop.body[at:]))
@@ -395,13 +395,6 @@ def _declared_names(loop: Loop) -> set[str]:
 
 def _range_text(kernel: Kernel, loop: Loop) -> str:
     return kernel.module.code_for_node(loop.node.iter)
-
-
-def _read_or_refuse(source: str, kernel: Kernel, target: Target) -> Kernel:
-    try:
-        return read_kernel(source, kernel.arguments, target)
-    except SourceError as error:
-        raise RewriteRefused(str(error)) from error
 
 
 def _all_statements(nodes: Sequence[Node]) -> list[Statement]:

@@ -16,12 +16,10 @@ from typing import ClassVar
 
 from nki_sim.targets import Target
 from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node
-from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.retiling import Tiling, find_tails, write_tiling
 from targets.nki.rewrites.single_tiles import dissolve_single_tiles
-from targets.nki.rewrites.source_tree import SourceError
 from targets.nki.rewrites.tile_classes import TileClass, find_tile_class, group_axes
-from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, read_rewritten
 from targets.nki.rewrites.transforms.tile_size import check_same_tiling
 
 MAX_CHOICES = 3
@@ -73,7 +71,7 @@ class Retile(Transform[Loop]):
         if plan.tail or plan.found.backwards:
             kernel, plan = _normalise_tiles(kernel, target, place, plan=plan)
         source = write_tiling(plan.found, Tiling(width, plan.extent // width))
-        check_same_tiling(kernel, _read(source, kernel, target))
+        check_same_tiling(kernel, read_rewritten(source, kernel.arguments, target))
         return dissolve_single_tiles(source, kernel, target) if width == plan.extent else source
 
 
@@ -97,19 +95,16 @@ def _normalise_tiles(
     if width < 2:
         raise RewriteRefused(f"tiles of {found.width} and a last one of {plan.tail} have no common part")
     if width != found.width:
-        before = _read(write_tiling(found, Tiling(found.width, found.trips), plan.dropped), kernel, target)
+        before = read_rewritten(
+            write_tiling(found, Tiling(found.width, found.trips), plan.dropped), kernel.arguments, target
+        )
         parts = Tiling(width, found.width * found.trips // width)
-        check_same_tiling(before, _read(write_tiling(found, parts, plan.dropped), kernel, target))
+        check_same_tiling(
+            before, read_rewritten(write_tiling(found, parts, plan.dropped), kernel.arguments, target)
+        )
     whole = write_tiling(found, Tiling(width, plan.extent // width), plan.dropped)
-    child = _read(whole, kernel, target)
+    child = read_rewritten(whole, kernel.arguments, target)
     return child, RetilePlan(find_tile_class(child, child.loops[number]), 0, frozenset())
-
-
-def _read(source: str, kernel: Kernel, target: Target) -> Kernel:
-    try:
-        return read_kernel(source, kernel.arguments, target)
-    except SourceError as error:
-        raise RewriteRefused(str(error)) from error
 
 
 def _width_limit(found: TileClass, target: Target) -> int:

@@ -13,10 +13,8 @@ from typing import ClassVar
 
 from nki_sim.targets import Target
 from targets.nki.rewrites.kernel_ir import Access, IntegerConstant, Kernel, Statement, StatementKind
-from targets.nki.rewrites.reader import read_kernel
-from targets.nki.rewrites.source_tree import SourceError
 from targets.nki.rewrites.tile_reductions import combines_tiles, gathers_tiles
-from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, read_rewritten
 from targets.nki.rewrites.values import Affine, DimensionRange, Tensor
 
 SIZE_FACTORS = (2, 4, 8)
@@ -53,11 +51,7 @@ class ChangeTileSize(Transform[IntegerConstant]):
 
     def apply(self, kernel: Kernel, target: Target, place: IntegerConstant, choice: Choice) -> str:
         source = _replace_value(kernel, place, int(choice["value"]))
-        try:
-            other = read_kernel(source, kernel.arguments, target)
-        except SourceError as error:
-            raise RewriteRefused(str(error)) from error
-        check_same_tiling(kernel, other)
+        check_same_tiling(kernel, read_rewritten(source, kernel.arguments, target))
         return source
 
 
