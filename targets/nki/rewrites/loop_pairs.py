@@ -134,7 +134,8 @@ def _sink_loop(kernel: Kernel, target: Target, pair: LoopPair, *, sunk: Loop) ->
         kernel, pair = made, _find_pair(kernel, made, pair, from_end=not second)
         sunk = pair.second if second else pair.first
     (inner,) = sunk.body
-    assert isinstance(inner, Loop)
+    if not isinstance(inner, Loop):  # it was part of what made a tile
+        raise RewriteRefused(f"the loop over {sunk.var} holds no loop but those that can precede it")
     made = read_rewritten(swap_loops(kernel, sunk, inner), kernel.arguments, target)
     pair = _find_pair(kernel, made, pair)
     outer, other = (pair.second, pair.first) if second else (pair.first, pair.second)

@@ -436,3 +436,28 @@ def test_a_loop_over_rows_stays_whole_beside_other_blocks():
     assert refusal == "the loops over i and r do not go through the same range"
     made = Sample(HEADER + BLOCKS.format(count=2, tile="3 - r"), ((512, 128),), lambda x: x)
     assert find_refusal(made, "fuse_loops", "i and r").endswith("needs kept from others over i")
+
+
+SUMS = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+    kept = [nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf) for _ in range(4)]
+    for r in nl.affine_range(4):
+        nisa.dma_copy(dst=kept[r], src=x[r * 128 : (r + 1) * 128, :])
+    for c in nl.affine_range(2):
+        total = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.memset(dst=total, value=0.0)
+        for r in nl.affine_range(4):
+            nisa.tensor_tensor(dst=total, data1=total, data2=kept[r], op=nl.add)
+        nisa.dma_copy(dst=out[c * 128 : (c + 1) * 128, :], src=total)
+    return out
+"""
+
+
+def test_a_loop_stays_around_the_rows_if_a_tile_adds_them_up():
+    """All of what makes the total can precede the loop, so no loop is left in it to move it into."""
+    made = Sample(HEADER + SUMS, ((512, 128),), lambda x: np.tile(x.reshape(4, 128, 128).sum(0), (2, 1)))
+    assert relative_error(made, made.source) < 1e-6
+    refusal = find_refusal(made, "fuse_loops", "r and c")
+    assert refusal.endswith(": the loop over c holds no loop but those that can precede it")
