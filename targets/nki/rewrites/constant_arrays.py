@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 
 from targets.nki.rewrites.evaluate import ExpressionEvaluator, evaluate_shape
+from targets.nki.rewrites.source_tree import SourceTree, StatementPath
 from targets.nki.rewrites.values import Affine, UnreadableSyntax
 
 _SHAPED_CALLS = frozenset({"np.full", "np.zeros", "np.ones", "np.empty"})
@@ -29,6 +30,26 @@ def read_array_layout(node: ast.expr, evaluator: ExpressionEvaluator) -> tuple[t
     if shape is None or dtype is None:
         raise UnreadableSyntax(f"the shape or type of `{ast.unparse(node)}`")
     return shape, dtype
+
+
+def makes_identity(tree: SourceTree, place: StatementPath) -> bool:
+    """Whether a statement binds a square constant in HBM to an identity matrix, as NumPy makes it."""
+    (line,) = tree.find_line(place)
+    match line:
+        case ast.Assign(value=ast.Call(args=[array], keywords=[])):
+            return _is_identity(array)
+    return False
+
+
+def _is_identity(node: ast.expr) -> bool:
+    match node:
+        case ast.Attribute(value=inner, attr="T") | ast.Call(func=ast.Attribute(value=inner, attr="astype")):
+            return _is_identity(inner)
+        case ast.Call(func=function, args=[_] | [_, _], keywords=words):
+            return ast.unparse(function) in {"np.eye", "np.identity"} and all(
+                word.arg == "dtype" for word in words
+            )
+    return False
 
 
 def _find_shape(node: ast.expr, evaluator: ExpressionEvaluator) -> tuple[int, ...] | None:

@@ -13,6 +13,7 @@ from targets.nki.rewrites.transforms.buffer_scope import BufferScope
 from targets.nki.rewrites.transforms.coalesce import Coalesce
 from targets.nki.rewrites.transforms.cut_columns import CutColumns
 from targets.nki.rewrites.transforms.dead_code import DeadCode
+from targets.nki.rewrites.transforms.defer_scaling import DeferScaling
 from targets.nki.rewrites.transforms.descriptors import Descriptors
 from targets.nki.rewrites.transforms.distribute import Distribute
 from targets.nki.rewrites.transforms.engine import ChooseEngine
@@ -93,6 +94,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         TwoPass(),
         Unpeel(),
         CutColumns(),
+        DeferScaling(),
     )
 }
 
