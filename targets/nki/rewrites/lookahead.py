@@ -209,9 +209,11 @@ class LookaheadSearch:
     async def _expand_nodes(self, nodes: Sequence[SearchNode], each: int) -> None:
         """Predict at most `each` rewrites of each of these kernels, and the combinations of gains."""
         expansions = await asyncio.gather(*(self.expand(node.source) for node in nodes))
+        share = 1.0 if self._expanded else FIRST_SHARE
         self._expanded |= {node.source for node in nodes}
         self.reasons = self.reasons or expansions[0].reasons
-        gained = await self._predict_candidates(list(zip(nodes, expansions, strict=True)), max(each, 1))
+        grown = list(zip(nodes, expansions, strict=True))
+        gained = await self._predict_candidates(grown, max(each, 1), share)
         await self._combine_gains(gained)
 
     # --- what paid elsewhere --------------------------------------------------------------------------
@@ -280,13 +282,18 @@ class LookaheadSearch:
     # --- which rewrites to predict ------------------------------------------------------------------
 
     async def _predict_candidates(
-        self, grown: Sequence[tuple[SearchNode, Expansion]], each: int
+        self, grown: Sequence[tuple[SearchNode, Expansion]], each: int, share: float = 1.0
     ) -> list[tuple[SearchNode, list[RewriteStep]]]:
-        """Predict the most promising rewrites; return each kernel's gains in their order of combination."""
+        """Predict the most promising rewrites; return each kernel's gains in their order of combination.
+
+        They take at most this share of all instructions.
+        """
         wanted = [
             (node, move) for node, made in grown for move in made.moves if move.source not in self._seen
         ]
-        picked = self._pick_candidates(wanted, [node for node, _ in grown], each)
+        picked = self._limit_instructions(
+            self._pick_candidates(wanted, [node for node, _ in grown], each), share
+        )
         answers = await self._predict_sources([move.source for _, move in picked])
         self._seen |= {move.source for _, move in picked}
         gains: dict[str, list[tuple[tuple[bool, float], RewriteStep]]] = {}
@@ -322,7 +329,7 @@ class LookaheadSearch:
             room = self._predictions_left - len(picked)
             mine = [one for one in ranked if one[1][0] is node]
             picked += self._sample_ranked(mine, min(each, room))
-        return self._limit_instructions(picked)
+        return picked
 
     def _sample_ranked(
         self, ranked: list[tuple[float, tuple[SearchNode, RewriteCandidate]]], count: int
@@ -365,14 +372,18 @@ class LookaheadSearch:
         return (self._gains.get(move.rewrite_key, move.value) + move.value) / 2
 
     def _limit_instructions(
-        self, picked: list[tuple[SearchNode, RewriteCandidate]]
+        self, picked: list[tuple[SearchNode, RewriteCandidate]], share: float
     ) -> list[tuple[SearchNode, RewriteCandidate]]:
-        """Keep as many as the instruction budget allows, but at least one."""
+        """Keep as many as a share of the instruction budget allows, but at least one.
+
+        What is left is enough for combinations of those that gain.
+        """
         kept: list[tuple[SearchNode, RewriteCandidate]] = []
+        most = share * self._share * self.limits.instructions
         total = 0
         for node, move in picked:
             total += move.instructions
-            if kept and not self._can_afford(total):
+            if kept and (total > most or not self._can_afford(total + MAX_COMBINATIONS * node.instructions)):
                 break
             kept.append((node, move))
         return kept

@@ -19,7 +19,7 @@ from targets.nki.rewrites.inlining import replace_names
 from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, walk_nodes
 from targets.nki.rewrites.loop_ranges import range_name
 from targets.nki.rewrites.transform import RewriteRefused, read_rewritten
-from targets.nki.rewrites.transforms.interchange import swap_loops
+from targets.nki.rewrites.transforms.interchange import move_outside
 from targets.nki.rewrites.values import Affine
 
 MAX_LOOPS_BETWEEN = 2
@@ -136,7 +136,7 @@ def _sink_loop(kernel: Kernel, target: Target, pair: LoopPair, *, sunk: Loop) ->
     (inner,) = sunk.body
     if not isinstance(inner, Loop):  # it was part of what made a tile
         raise RewriteRefused(f"the loop over {sunk.var} holds no loop but those that can precede it")
-    made = read_rewritten(swap_loops(kernel, sunk, inner), kernel.arguments, target)
+    made = read_rewritten(move_outside(kernel, (sunk, inner)), kernel.arguments, target)
     pair = _find_pair(kernel, made, pair)
     outer, other = (pair.second, pair.first) if second else (pair.first, pair.second)
     return (

@@ -20,6 +20,7 @@ from targets.nki.rewrites.estimate import estimate_kernel
 from targets.nki.rewrites.explore import RewrittenKernel, check_rewrite, explore_rewrites
 from targets.nki.rewrites.inlining import canonicalize_kernel
 from targets.nki.rewrites.kernel_ir import ArrayArgument, KernelArgument
+from targets.nki.rewrites.memory_fit import fit_tiles
 from targets.nki.rewrites.proxy_problem import arguments_at, count_instructions, find_proxy_problem
 from targets.nki.rewrites.random_walk import RandomStep, walk_randomly
 from targets.nki.rewrites.rank import RankingEvidence, expected_log_speedup, rank_rewrites, select_rewrites
@@ -243,23 +244,11 @@ def _random_walk_job(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fit_job(values: dict[str, Any]) -> dict[str, Any]:
-    """The source after loops are fused until the tiles fit on chip, and these steps.
-
-    There are none if fusing frees nothing. Of several pairs of loops the first one is fused, as deep as it
-    can be.
-    """
+    """The source after steps for kernels whose tiles do not fit, and these steps."""
     arguments, target = _parse_arguments(values), targets.load(values["target"])
-    kernel = read_kernel(values["source"], arguments, target)
-    needed = first = estimate_kernel(kernel, target).sbuf_bytes
-    source, steps = values["source"], []
-    while needed > target.sbuf_usable_bytes:
-        children, _ = explore_rewrites(kernel, arguments, target, transforms=[TRANSFORMS["fuse_loops"]])
-        child = next((one for one in children if one.estimate.sbuf_bytes <= needed), None)
-        if child is None:
-            break
-        kernel, source, needed = child.kernel, child.source, child.estimate.sbuf_bytes
-        steps.append(_describe_step(child))
-    return {"steps": steps, "source": source} if needed < first else {"steps": [], "source": values["source"]}
+    made = fit_tiles(read_kernel(values["source"], arguments, target), arguments, target)
+    source = made[-1].source if made else values["source"]
+    return {"steps": [_describe_step(one) for one in made], "source": source}
 
 
 def _describe_step(one: RewrittenKernel | RandomStep) -> dict[str, Any]:
