@@ -8,8 +8,10 @@ from pydantic import Field
 
 from agent_core.roles import RoleError
 from agent_core.tools.answers import ToolAnswer, ToolFault, ToolOutcome
-from agent_core.tools.rewriting import OfferedRewrite, OfferedRewrites, Rewriter
+from agent_core.tools.canonical_form import RAISE, WHOLE_KERNEL, find_canonical_form
+from agent_core.tools.rewriting import AppliedRewrite, OfferedRewrite, OfferedRewrites, Rewriter
 from agent_core.tools.workbench import SourceArguments, Workbench, resolve_source
+from state.model import CanonicalKernel
 
 _MOST_SHOWN = 10
 _MOST_WITH_MORE = 60
@@ -97,10 +99,7 @@ async def apply_rewrite(bench: Workbench, said: ApplyRewriteArguments) -> ToolOu
     wanted = OfferedRewrite(technique=technique, site=site, params=said.params)
     if not said.params:
         wanted = await _find_offered(bench, source, wanted.id)
-    try:
-        made = await _rewriter(bench).apply_rewrite(source, wanted, bench.task.place)
-    except RoleError as error:
-        raise _engine_fault(error) from error
+    made = await _carry_out(bench, source, wanted)
     new = bench.add_version(made.source)
     answer = ApplyRewriteAnswer(
         version=new,
@@ -110,6 +109,15 @@ async def apply_rewrite(bench: Workbench, said: ApplyRewriteArguments) -> ToolOu
         next=f"`evaluate` {new}; `compare` {version} and {new} shows what changed.",
     )
     return ToolOutcome(answer)
+
+
+async def _carry_out(bench: Workbench, source: str, wanted: OfferedRewrite) -> AppliedRewrite:
+    if wanted.technique == RAISE:
+        return await _raise_kernel(bench, source)
+    try:
+        return await _rewriter(bench).apply_rewrite(source, wanted, bench.task.place)
+    except RoleError as error:
+        raise _engine_fault(error) from error
 
 
 async def _find_offered(bench: Workbench, source: str, wanted: str) -> OfferedRewrite:
@@ -123,10 +131,44 @@ async def _find_offered(bench: Workbench, source: str, wanted: str) -> OfferedRe
 
 
 async def _offered(bench: Workbench, source: str) -> OfferedRewrites:
+    """The rewrites of a kernel; of one that the engine cannot read well, first of all its canonical form."""
+    raised = await _find_raised(bench, source)
+    first = () if raised is None else (raised[0],)
     try:
-        return await _rewriter(bench).list_rewrites(source, bench.task.place)
+        found = await _rewriter(bench).list_rewrites(source, bench.task.place)
+    except RoleError as error:
+        if not first:
+            raise _engine_fault(error) from error
+        return OfferedRewrites(rewrites=first)
+    return found.model_copy(update={"rewrites": (*first, *found.rewrites)})
+
+
+async def _find_raised(bench: Workbench, source: str) -> tuple[OfferedRewrite, CanonicalKernel] | None:
+    """The rewrite that writes a kernel anew, if that leaves less that is hard to read, and the new kernel."""
+    rewriter, place = _rewriter(bench), bench.task.place
+    try:
+        obstacles = await rewriter.find_obstacles(source, place)
+        form = await find_canonical_form(bench.lab, source, place.target) if obstacles else None
+        if form is None or form.source is None:
+            return None
+        left = await rewriter.find_obstacles(form.source, place)
     except RoleError as error:
         raise _engine_fault(error) from error
+    if len(left) >= len(obstacles) and not form.ported:
+        return None
+    what = "port the kernel to the current namespace" if form.ported else "write the kernel anew"
+    title = f"{what}, in the form that all rewrites read ({obstacles[0]})"
+    return OfferedRewrite(technique=RAISE, site=WHOLE_KERNEL, title=title), form
+
+
+async def _raise_kernel(bench: Workbench, source: str) -> AppliedRewrite:
+    raised = await _find_raised(bench, source)
+    if raised is None:
+        raise ToolFault("does_not_apply", "the kernel has no clearer form", _ADVICE["does_not_apply"])
+    offered, form = raised
+    assert form.source is not None
+    keeps = "" if form.ported else "both kernels issue the same program, instruction by instruction"
+    return AppliedRewrite(source=form.source, title=offered.title, keeps=keeps)
 
 
 def _engine_fault(error: RoleError) -> ToolFault:

@@ -60,6 +60,14 @@ class AppliedRewrite(FrozenModel):
 class Rewriter(Protocol):
     """Edits kernels safely. Answers follow from the arguments alone."""
 
+    async def find_obstacles(self, source: str, place: KernelPlace) -> tuple[str, ...]:
+        """Return what it cannot read, move or rename in a kernel; in canonical form there is nothing of it.
+
+        Raises:
+            agent_core.roles.RoleError: the engine failed.
+        """
+        ...
+
     async def list_rewrites(self, source: str, place: KernelPlace) -> OfferedRewrites:
         """Return all rewrites that apply.
 

@@ -208,7 +208,8 @@ class KernelExplanation(FrozenModel):
     """Why a kernel that keeps all rules takes its predicted latency; whether it is right is not judged.
 
     `error` says why the model cannot time it, `unlike` why no measured kernel resembles it. `topics` are
-    texts for people and models, by the names of the target's topics.
+    texts for people and models, by the names of the target's topics. `canonical` is set if the topic that
+    stands for it was asked for.
     """
 
     latency_ms: PositiveMs | None = None
@@ -219,6 +220,7 @@ class KernelExplanation(FrozenModel):
     unlike: str = Field(default="", exclude_if=is_empty)
     error: ErrorInfo | None = None
     topics: dict[str, str] = Field(default_factory=dict)
+    canonical: CanonicalKernel | None = Field(default=None, exclude_if=is_empty)
 
 
 class ProblemRef(FrozenModel):

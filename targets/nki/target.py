@@ -122,6 +122,7 @@ TOOLS = ToolParts(
         "what_if": "the latency if an engine, the DMA or all waits for results cost nothing",
     },
     what_if="what_if",
+    canonical="canonical",
     rewriter="targets.nki.tool_parts",
     rules="targets.nki.tool_parts:list_rule_texts",
     search_words="targets.nki.tool_parts:read_search_words",

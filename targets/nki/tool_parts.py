@@ -48,6 +48,14 @@ class EngineRewriter:
     def __init__(self) -> None:
         self._pool = ProcessPool(answer_in_worker, workers=1)
 
+    async def find_obstacles(self, source: str, place: KernelPlace) -> tuple[str, ...]:
+        """Return what stands in the way of rewrites in a kernel.
+
+        Raises:
+            RoleError: the engine failed.
+        """
+        return tuple((await self._ask({"job": "form", "source": source}, place))["obstacles"])
+
     async def list_rewrites(self, source: str, place: KernelPlace) -> OfferedRewrites:
         """Return all rewrites that apply to a kernel, the most promising first.
 

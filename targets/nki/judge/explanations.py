@@ -20,9 +20,12 @@ from seeds.spec import ProblemWork
 from state.model import KernelExplanation
 from targets.nki.bounds import minimal_work
 from targets.nki.judge.program import check_program, read_program, run_timing, timing_error
+from targets.nki.raising.raiser import make_canonical
 
 WHAT_IF = "what_if"
 """The topic that takes predictions of its own."""
+CANONICAL = "canonical"
+"""The topic with which the kernel's canonical form is asked for; it has no text."""
 
 
 def explain_program(job: ExplainJob, reply: bytes, inputs: InputCache) -> ExplainReply:
@@ -41,7 +44,10 @@ def explain_program(job: ExplainJob, reply: bytes, inputs: InputCache) -> Explai
     except RejectedError as rejected:
         outcome = JudgeOutcome(verdict=rejected.verdict, stage="timing", error=rejected.error)
         return ExplainReply(result=outcome)
-    return ExplainReply(result=_explain(job, found, job.spec.minimal_work(job.size)))
+    explained = _explain(job, found, job.spec.minimal_work(job.size))
+    if CANONICAL in job.topics:
+        explained = explained.model_copy(update={"canonical": make_canonical(program, job.source)})
+    return ExplainReply(result=explained)
 
 
 def _explain(job: ExplainJob, found: Forecast, work: ProblemWork) -> KernelExplanation:

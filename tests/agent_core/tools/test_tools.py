@@ -59,6 +59,64 @@ async def test_the_documented_way_to_a_faster_kernel(bench):
     assert (end.submitted.source, end.submitted.title) == (bench.versions[1], "one instruction")
 
 
+SECOND_NAME = {
+    "find": "nisa.activation(dst=exp_neg, op=nl.exp, data=x_tile, scale=-1.0)",
+    "replace": "again = x_tile\n            nisa.activation(dst=exp_neg, op=nl.exp, data=again, scale=-1.0)",
+}
+
+
+async def test_a_kernel_that_is_hard_to_read_may_be_written_anew_first(bench):
+    """As runs raise the kernels of models and people."""
+    listed = (await call_tool(bench, "list_rewrites", {"source": "v0", "edits": [SECOND_NAME]})).answer
+    assert isinstance(listed, ListRewritesAnswer)
+    first = listed.rewrites[0]
+    assert first.id == "raise@kernel"
+    assert "`x_tile` has a second name, `again`" in first.title
+    made = await call_tool(bench, "apply_rewrite", {"source": "v1", "id": "raise@kernel"})
+    assert "the same program, instruction by instruction" in render_outcome(made)
+    judged = (await call_tool(bench, "evaluate", {"source": "v2"})).answer
+    assert isinstance(judged, EvaluateAnswer)
+    after = (await call_tool(bench, "list_rewrites", {"source": "v2"})).answer
+    assert isinstance(after, ListRewritesAnswer)
+    assert "raise" not in {one.technique for one in after.rewrites}
+    assert "again = x_tile" not in bench.versions[2]
+
+
+async def test_a_kernel_that_cannot_be_read_at_all_may_still_be_written_anew(bench):
+    """Its loop is a `while`; only what it does can be read."""
+    edits = [
+        {
+            "find": "    for i_m in nl.affine_range(m // TILE_M):",
+            "replace": "    i_m = -1\n    while i_m < m // TILE_M - 1:\n        i_m += 1",
+        },
+    ]
+    listed = (await call_tool(bench, "list_rewrites", {"source": "v0", "edits": edits})).answer
+    assert isinstance(listed, ListRewritesAnswer)
+    assert listed.rewrites[0].id == "raise@kernel"
+    await call_tool(bench, "apply_rewrite", {"source": "v1", "id": "raise@kernel"})
+    after = (await call_tool(bench, "list_rewrites", {"source": "v2"})).answer
+    assert isinstance(after, ListRewritesAnswer)
+    assert len(after.rewrites) > len(listed.rewrites)
+
+
+async def test_a_kernel_is_not_written_anew_if_that_leaves_as_much_to_read(bench, monkeypatch):
+    async def find_obstacles(source: str, place: object) -> tuple[str, ...]:
+        return ("something",)
+
+    monkeypatch.setattr(bench.rewriter, "find_obstacles", find_obstacles)
+    listed = (await call_tool(bench, "list_rewrites", {"source": "v0"})).answer
+    assert isinstance(listed, ListRewritesAnswer)
+    assert "raise" not in {one.technique for one in listed.rewrites}
+    answer = await refusal(bench, "apply_rewrite", source="v0", id="raise@kernel", params={"by": 1})
+    assert answer.code == "does_not_apply"
+
+
+async def test_a_kernel_that_breaks_a_rule_is_not_written_anew(bench):
+    edits = [SECOND_NAME, {"find": "dst=denominator, data=exp_neg", "replace": "dst=denominator, data=x"}]
+    listed = await call_tool(bench, "list_rewrites", {"source": "v0", "edits": edits})
+    assert "raise@kernel" not in render_outcome(listed)
+
+
 async def test_check_names_rule_line_and_hint(bench):
     edits = [{"find": "nisa.activation(", "replace": "nisa.activate("}]
     answer = (await call_tool(bench, "check", {"source": "v0", "edits": edits})).answer
