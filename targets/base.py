@@ -432,8 +432,8 @@ class ToolParts:
     """What a target adds to the tools of models and coding agents (`agent_core.tools`).
 
     `topics` are what its judge can explain about a kernel that is not judged, each with what it tells; empty
-    if it cannot. `what_if` is the one that predicts under assumptions. `canonical` is a topic besides these,
-    with which an explanation has the kernel's canonical form. `rewriter`, imported by
+    if it cannot. `what_if` is the one that predicts under assumptions. `canonical` is a topic besides these
+    that, asked for alone, gives the kernel's canonical form instead. `rewriter`, imported by
     `agent_core.tools.rewriting`: `create() -> Rewriter`. `rules`: a function without arguments that returns
     the `RuleText`s, for `lookup`. `search_words`: one that returns the `SearchWords` of `lookup`.
     `source_faults`: `(source) -> Sequence[ErrorInfo]`, what a kernel's text alone shows to be wrong, by line.

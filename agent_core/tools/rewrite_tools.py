@@ -97,9 +97,11 @@ async def apply_rewrite(bench: Workbench, said: ApplyRewriteArguments) -> ToolOu
     version, source = resolve_source(bench, said.source, said.edits)
     technique, _, site = said.id.strip(" `").partition("@")
     wanted = OfferedRewrite(technique=technique, site=site, params=said.params)
-    if not said.params:
-        wanted = await _find_offered(bench, source, wanted.id)
-    made = await _carry_out(bench, source, wanted)
+    if (technique, site) == (RAISE, WHOLE_KERNEL) and not said.params:
+        made = await _raise_kernel(bench, source)
+    else:
+        wanted = wanted if said.params else await _find_offered(bench, source, wanted.id)
+        made = await _carry_out(bench, source, wanted)
     new = bench.add_version(made.source)
     answer = ApplyRewriteAnswer(
         version=new,
@@ -112,8 +114,6 @@ async def apply_rewrite(bench: Workbench, said: ApplyRewriteArguments) -> ToolOu
 
 
 async def _carry_out(bench: Workbench, source: str, wanted: OfferedRewrite) -> AppliedRewrite:
-    if wanted.technique == RAISE:
-        return await _raise_kernel(bench, source)
     try:
         return await _rewriter(bench).apply_rewrite(source, wanted, bench.task.place)
     except RoleError as error:
@@ -131,33 +131,34 @@ async def _find_offered(bench: Workbench, source: str, wanted: str) -> OfferedRe
 
 
 async def _offered(bench: Workbench, source: str) -> OfferedRewrites:
-    """The rewrites of a kernel; of one that the engine cannot read well, first of all its canonical form."""
+    """The rewrites of a kernel; of one that is hard to read, first of all its canonical form."""
     raised = await _find_raised(bench, source)
     first = () if raised is None else (raised[0],)
     try:
         found = await _rewriter(bench).list_rewrites(source, bench.task.place)
     except RoleError as error:
-        if not first:
+        if not first or error.info.code != "unreadable_kernel":
             raise _engine_fault(error) from error
         return OfferedRewrites(rewrites=first)
     return found.model_copy(update={"rewrites": (*first, *found.rewrites)})
 
 
 async def _find_raised(bench: Workbench, source: str) -> tuple[OfferedRewrite, CanonicalKernel] | None:
-    """The rewrite that writes a kernel anew, if that leaves less that is hard to read, and the new kernel."""
+    """The rewrite that writes a kernel anew, if that leaves less that is hard to read, and the new kernel.
+
+    If the place that judges kernels cannot say, there is none: the other rewrites do not need it.
+    """
     rewriter, place = _rewriter(bench), bench.task.place
     try:
         obstacles = await rewriter.find_obstacles(source, place)
         form = await find_canonical_form(bench.lab, source, place.target) if obstacles else None
-        if form is None or form.source is None:
-            return None
-        left = await rewriter.find_obstacles(form.source, place)
-    except RoleError as error:
-        raise _engine_fault(error) from error
-    if len(left) >= len(obstacles) and not form.ported:
+        left = await rewriter.find_obstacles(form.source, place) if form and form.source else ()
+    except RoleError:
+        return None
+    if form is None or (len(left) >= len(obstacles) and not form.ported):
         return None
     what = "port the kernel to the current namespace" if form.ported else "write the kernel anew"
-    title = f"{what}, in the form that all rewrites read ({obstacles[0]})"
+    title = f"{what}, in the form that rewrites read best ({obstacles[0]})"
     return OfferedRewrite(technique=RAISE, site=WHOLE_KERNEL, title=title), form
 
 

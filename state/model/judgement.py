@@ -208,8 +208,8 @@ class KernelExplanation(FrozenModel):
     """Why a kernel that keeps all rules takes its predicted latency; whether it is right is not judged.
 
     `error` says why the model cannot time it, `unlike` why no measured kernel resembles it. `topics` are
-    texts for people and models, by the names of the target's topics. `canonical` is set if the topic that
-    stands for it was asked for.
+    texts for people and models, by the names of the target's topics. `canonical` is set if it was asked for
+    instead.
     """
 
     latency_ms: PositiveMs | None = None

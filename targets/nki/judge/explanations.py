@@ -25,7 +25,7 @@ from targets.nki.raising.raiser import make_canonical
 WHAT_IF = "what_if"
 """The topic that takes predictions of its own."""
 CANONICAL = "canonical"
-"""The topic with which the kernel's canonical form is asked for; it has no text."""
+"""The topic that alone asks for the kernel's canonical form instead; it has no text and no latency."""
 
 
 def explain_program(job: ExplainJob, reply: bytes, inputs: InputCache) -> ExplainReply:
@@ -35,6 +35,9 @@ def explain_program(job: ExplainJob, reply: bytes, inputs: InputCache) -> Explai
     if refusal is not None:
         return ExplainReply(result=refusal)
     program = read_program(reply)
+    if set(job.topics) == {CANONICAL}:
+        form = make_canonical(program, job.source)
+        return ExplainReply(result=KernelExplanation(instructions=len(program.lines), canonical=form))
     untimed = timing_error(program)
     if untimed is not None:
         return ExplainReply(result=KernelExplanation(instructions=len(program.lines), error=untimed))
@@ -44,10 +47,7 @@ def explain_program(job: ExplainJob, reply: bytes, inputs: InputCache) -> Explai
     except RejectedError as rejected:
         outcome = JudgeOutcome(verdict=rejected.verdict, stage="timing", error=rejected.error)
         return ExplainReply(result=outcome)
-    explained = _explain(job, found, job.spec.minimal_work(job.size))
-    if CANONICAL in job.topics:
-        explained = explained.model_copy(update={"canonical": make_canonical(program, job.source)})
-    return ExplainReply(result=explained)
+    return ExplainReply(result=_explain(job, found, job.spec.minimal_work(job.size)))
 
 
 def _explain(job: ExplainJob, found: Forecast, work: ProblemWork) -> KernelExplanation:

@@ -53,7 +53,9 @@ MIN_EXPECTED_SPEEDUP = 0.8
 GENERATION_SIZE = 8
 """Rewrites predicted per expanded kernel."""
 FIRST_SHARE = 0.4
-"""Share of all predictions that the parent's rewrites may use: their gains guide everything after."""
+"""Share of all predictions, and of their instructions, that the parent's rewrites may use: their gains guide
+everything after.
+"""
 DRAWN_SHARE = 0.25
 """Share of a generation's predictions that is drawn, not taken from the top."""
 REPEAT_DISCOUNT = 0.9
@@ -65,7 +67,7 @@ REVISIT_SIZE = 64
 MAX_BACKTRACKS = 2
 """Steps that a search may undo before it ends."""
 MAX_COMBINATIONS = 4
-"""Kernels predicted per generation that apply several gains together."""
+"""Kernels predicted that apply several gains of one kernel together."""
 MIN_GAIN = 1.002
 """Predicted speed-up from which a rewrite counts as a gain."""
 COPYING_GROWTH = 1.3
@@ -376,7 +378,7 @@ class LookaheadSearch:
     ) -> list[tuple[SearchNode, RewriteCandidate]]:
         """Keep as many as a share of the instruction budget allows, but at least one.
 
-        What is left is enough for combinations of those that gain.
+        What is left is enough for the combinations of one kernel's gains.
         """
         kept: list[tuple[SearchNode, RewriteCandidate]] = []
         most = share * self._share * self.limits.instructions

@@ -150,6 +150,8 @@ def _stage_tile(kernel: Kernel, target: Target, loop: Loop) -> str:
     if tensor is None:
         raise RewriteRefused(f"the loop over {loop.var} holds more than one loop and what can precede it")
     plan = staging.plan_stage(kernel, tensor, loop)
+    if len(tensor.copies) > 1:
+        raise RewriteRefused(f"{tensor.name} is a list of lists")
     if plan.bytes_factor * tile_bytes(tensor) > target.sbuf_usable_bytes:
         raise RewriteRefused(f"{tensor.name} for all iterations over {loop.var} does not fit SBUF")
     merged = [loop] if loop in staging.mergeable_loops(plan) else []

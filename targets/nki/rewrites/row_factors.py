@@ -25,7 +25,7 @@ _WIDE_TYPES = frozenset({"float32", "bfloat16"})
 _FACTORS = {"tensor_scalar": "operand0", "activation": "scale"}
 """The argument of an instruction that may be one factor for each row."""
 _TRANSPOSES = {"nc_transpose": "data", "dma_transpose": "src"}
-_PROMISES = frozenset({"is_transpose", "is_stationary_onezero", "is_moving_onezero"})
+_TRANSPOSE_FLAGS = frozenset({"is_transpose", "is_stationary_onezero", "is_moving_onezero"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +172,20 @@ def _transposes(kernel: Kernel, item: Statement, access: Access) -> bool:
     """Whether an instruction writes an operand transposed."""
     if item.op == "nc_matmul":
         moving = item.find_access("moving")
-        plain = item.texts.keys() <= {"dst", "stationary", "moving"} | _PROMISES | HINTS
+        plain = item.texts.keys() <= {"dst", "stationary", "moving"} | _TRANSPOSE_FLAGS | HINTS
         return (
-            plain and access.role == "stationary" and moving is not None and is_identity(kernel, moving.view)
+            plain and access.role == "stationary" and moving is not None and _is_identity(kernel, moving.view)
         )
     plain = item.texts.keys() <= {"dst", "engine", access.role} | HINTS
     return plain and _TRANSPOSES.get(item.op) == access.role and len(access.view.axes) == len("pf")
 
 
-def is_identity(kernel: Kernel, view: TensorView) -> bool:
+def _is_identity(kernel: Kernel, view: TensorView) -> bool:
     """Whether a view is an identity matrix: a constant in HBM, or a tile that is a copy of one."""
     tile = view.tensor
     if not view.is_whole or not view.plain or tile.copies or len(set(tile.shape)) != 1:
+        return False
+    if tile.id in kernel.escaping_ids:
         return False
     if not tile.is_on_chip:
         bound = [item for item in kernel.statements if tile.name in item.binds]
@@ -194,7 +196,7 @@ def is_identity(kernel: Kernel, view: TensorView) -> bool:
     src, dst = writers[0].find_access("src"), writers[0].find_access("dst")
     assert src is not None
     assert dst is not None
-    return dst.view.is_whole and dst.view.plain and is_identity(kernel, src.view)
+    return dst.view.is_whole and dst.view.plain and _is_identity(kernel, src.view)
 
 
 def _keeps_factor(item: Statement, access: Access) -> bool:
@@ -237,7 +239,7 @@ def _check_columns(view: TensorView, rows: int, *, whole: bool = False) -> None:
     for place in view.within:
         start += place
     axes = [axis for axis in view.axes[1:] if axis.count > 1] or list(view.axes[1:2])
-    whole_runs = axes[-1].step == 1 and axes[-1].count % rows == 0
+    whole_runs = bool(axes) and axes[-1].step == 1 and axes[-1].count % rows == 0
     ordered = all(outer.step >= inner.step * inner.count for outer, inner in pairwise(axes))
     aligned = all(part % rows == 0 for part in (start.const, *(factor for _, factor in start.terms)))
     aligned = aligned and all(axis.step % rows == 0 for axis in axes[:-1])
@@ -277,7 +279,7 @@ def _check_scope(kernel: Kernel, scaling: RowScaling, path: FactorPath) -> None:
         if inside and not (apart and all(writer.order < item.order for item in items)):
             raise RewriteRefused(f"{factor.tensor.name} may change before the products are done")
     text, first = scaling.factor_text, min(items, key=lambda item: item.order)
-    hidden = names_in(text) & {loop.var for loop in first.path[len(scope) :]}
+    hidden = names_in(text) & {loop.var for item in items for loop in item.path[len(scope) :]}
     if hidden or any(kernel.may_rebind(text, first, reader) for reader in path.readers):
         raise RewriteRefused(f"{text} means something else where the products' results are read")
 

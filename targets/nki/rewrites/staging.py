@@ -98,10 +98,10 @@ def plan_stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> StagePlan:
 
 
 def check_is_no_list(plan: StagePlan) -> None:
-    """Check that a tile can have dimensions for loops.
+    """Check that a tile that gets dimensions for loops is none of a list.
 
     Raises:
-        RewriteRefused: it is one of a list.
+        RewriteRefused: it is one.
     """
     if plan.grown and plan.tensor.copies:
         raise RewriteRefused(f"{plan.tensor.name} is a list of tiles already")
@@ -282,7 +282,10 @@ def _declare_staged_tile(plan: StagePlan, name: str) -> cst.BaseStatement:
     sizes = shape_texts(plan.kernel, item)
     grown = [sizes[0], *(loop.count_text for loop in plan.grown), *sizes[1:]]
     words = ", ".join(f"{key}={item.texts[key]}" for key in ("dtype", "buffer") if key in item.texts)
-    new = syntax.parse_statement(f"{name} = {plan.kernel.nl}.ndarray(({', '.join(grown)}), {words})")
+    made = f"{plan.kernel.nl}.ndarray(({', '.join(grown)}), {words})"
+    for count in reversed(plan.tensor.copies):
+        made = f"[{made} for _ in range({count})]"
+    new = syntax.parse_statement(f"{name} = {made}")
     return syntax.with_leading_lines(new, syntax.leading_lines(item.node))
 
 
@@ -319,8 +322,14 @@ def _index_staged_tile(plan: StagePlan, name: str, item: Statement) -> cst.BaseS
         return syntax.rename_variable(item.node, plan.tensor.name, name)
     inserted = [part for loop in plan.grown for part in syntax.parse_subscript_elements(str(loop.index_text))]
 
+    whole = [syntax.parse_subscript_elements(":")[0]] * len(plan.tensor.shape)
+
     def change(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
-        whole = [syntax.parse_subscript_elements(":")[0]] * len(plan.tensor.shape)
+        if plan.tensor.copies:
+            if parts is None:  # the name in `name[...]`, which is asked for as well
+                return cst.Name(name)
+            one = syntax.make_subscript(name, parts)
+            return cst.Subscript(one, syntax.make_subscript(name, [whole[0], *inserted, *whole[1:]]).slice)
         old = [*(parts or []), *whole[len(parts or []) :]]
         return syntax.make_subscript(name, [old[0], *inserted, *old[1:]])
 
@@ -352,7 +361,10 @@ def _write_merged_load(
     rest = [":"] * (len(plan.tensor.shape) - 1)
     index = [":" if loop in merged else str(loop.index_text) for loop in plan.grown]
     words = [":", *index, *rest]
-    goal = name if set(words) == {":"} else f"{name}[{', '.join(words)}]"
+    tile = (
+        syntax.rename_in_expression(load.texts["dst"], plan.tensor.name, name) if plan.tensor.copies else name
+    )
+    goal = tile if set(words) == {":"} else f"{tile}[{', '.join(words)}]"
     return syntax.replace_arguments(
         load.node, {"dst": goal, "src": _merged_source(plan, load, source, by_dim=by_dim)}
     )

@@ -18,21 +18,22 @@ from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement
 from targets.nki.rewrites.values import Affine, Tensor
 
 KEPT_TILES = 4
-"""Tiles of a list that stay for the next use, as in `nki_sim.compiler.residency`."""
+"""Tiles of a list that stay for the next use: `KEPT_PARTS` of the simulator's compiler."""
 MAX_USES = 100_000
 """Uses of a list's tiles up to which they are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TileUse:
-    """A use of some columns of a tile, which begin at `place`, counted from the list's first tile on.
+    """A use of `size` columns of a tile, from `place` on, counted from the list's first tile.
 
-    `factors` are those of the loops that are still to be gone through. `nbytes` of a partition are read.
+    `factors` are those of the loops that are still to be gone through.
     """
 
     place: int
     factors: Mapping[str, int]
-    nbytes: int
+    size: int
+    reads: bool
 
 
 def find_long_lists(kernel: Kernel, target: Target) -> list[Tensor]:
@@ -43,12 +44,17 @@ def find_long_lists(kernel: Kernel, target: Target) -> list[Tensor]:
 
 
 def count_reloaded_bytes(kernel: Kernel, target: Target) -> int:
-    """Bytes of a partition that come back for long lists; 0 if their tiles are used too often to count."""
+    """Bytes of a partition that come back for long lists; 0 if they cannot be counted.
+
+    Their tiles may be used too often, or in some iterations of a loop only.
+    """
     total = 0
     for tensor in find_long_lists(kernel, target):
-        if sum(item.trips for item, _ in kernel.uses_of(tensor)) > MAX_USES:
+        uses = [item for item, _ in kernel.uses_of(tensor)]
+        if any(item.guards for item in uses) or sum(item.trips for item in uses) > MAX_USES:
             return 0
-        total += _count_reloads(_list_uses(kernel.body, tensor), tensor.row_elements)
+        columns = _count_reloads(_list_uses(kernel.body, tensor), tensor.row_elements)
+        total += columns * DTYPES[tensor.dtype].itemsize
     return total
 
 
@@ -73,30 +79,38 @@ def _make_use(access: Access) -> _TileUse:
     for pick, size in reversed(list(zip(view.picks, view.tensor.copies, strict=True))):
         place += pick.scale_by(step)
         step *= size
-    nbytes = prod(view.shape[1:]) * DTYPES[view.tensor.dtype].itemsize if access.reads else 0
-    return _TileUse(place.const, dict(place.terms), nbytes)
+    return _TileUse(place.const, dict(place.terms), prod(view.shape[1:]), access.reads)
 
 
 def _repeat_uses(body: Sequence[_TileUse], loop: Loop) -> list[_TileUse]:
     rest = {name for use in body for name in use.factors} - {loop.id}
     left = [{name: step for name, step in use.factors.items() if name in rest} for use in body]
     return [
-        _TileUse(use.place + iteration * use.factors.get(loop.id, 0), factors, use.nbytes)
+        _TileUse(use.place + iteration * use.factors.get(loop.id, 0), factors, use.size, use.reads)
         for iteration in range(loop.trips)
         for use, factors in zip(body, left, strict=True)
     ]
 
 
-def _count_reloads(uses: Sequence[_TileUse], columns: int) -> int:
-    """Bytes read of tiles that are not among the last ones used, each part of a tile once until it leaves."""
-    recent: OrderedDict[int, set[int]] = OrderedDict()
+def _count_reloads(uses: Sequence[_TileUse], width: int) -> int:
+    """Columns read of tiles that are not among the last ones used, each column once until its tile leaves."""
+    recent: OrderedDict[int, list[tuple[int, int]]] = OrderedDict()
     total = 0
     for use in uses:
-        parts = recent.setdefault(use.place // columns, set())
-        recent.move_to_end(use.place // columns)
-        if use.place not in parts:
-            parts.add(use.place)
-            total += use.nbytes
+        spans = recent.setdefault(use.place // width, [])
+        recent.move_to_end(use.place // width)
+        new = _add_span(spans, use.place, use.place + use.size)
+        total += new if use.reads else 0
         if len(recent) > KEPT_TILES:
             recent.popitem(last=False)
     return total
+
+
+def _add_span(spans: list[tuple[int, int]], first: int, end: int) -> int:
+    """Add a span to disjoint ones, and return how much of it is new."""
+    met = [one for one in spans if one[0] < end and first < one[1]]
+    new = end - first - sum(min(end, one[1]) - max(first, one[0]) for one in met)
+    if new:
+        spans[:] = [one for one in spans if one not in met]
+        spans.append((min([first, *(one[0] for one in met)]), max([end, *(one[1] for one in met)])))
+    return new

@@ -107,8 +107,25 @@ async def test_a_kernel_is_not_written_anew_if_that_leaves_as_much_to_read(bench
     listed = (await call_tool(bench, "list_rewrites", {"source": "v0"})).answer
     assert isinstance(listed, ListRewritesAnswer)
     assert "raise" not in {one.technique for one in listed.rewrites}
-    answer = await refusal(bench, "apply_rewrite", source="v0", id="raise@kernel", params={"by": 1})
+    answer = await refusal(bench, "apply_rewrite", source="v0", id="raise@kernel")
     assert answer.code == "does_not_apply"
+
+
+@pytest.mark.parametrize("wrong", [{"id": "raise@kernel", "params": {"by": 1}}, {"id": "raise@i_m"}])
+async def test_a_kernel_is_written_anew_as_a_whole(bench, wrong):
+    edits = [SECOND_NAME]
+    answer = await refusal(bench, "apply_rewrite", source="v0", edits=edits, **wrong)
+    assert answer.code in {"unknown_technique", "unknown_rewrite"}
+
+
+async def test_rewrites_are_listed_where_nothing_says_what_a_kernel_does(bench, monkeypatch):
+    async def fail(source: str, topics: object) -> None:
+        raise RoleError(ErrorInfo(code="worker_died", message="the worker died"))
+
+    monkeypatch.setattr(bench.lab, "explain", fail)
+    listed = (await call_tool(bench, "list_rewrites", {"source": "v0", "edits": [SECOND_NAME]})).answer
+    assert isinstance(listed, ListRewritesAnswer)
+    assert "raise" not in {one.technique for one in listed.rewrites}
 
 
 async def test_a_kernel_that_breaks_a_rule_is_not_written_anew(bench):

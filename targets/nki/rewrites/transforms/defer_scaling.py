@@ -14,6 +14,7 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.arithmetic import names_in
 from targets.nki.rewrites.elementwise import has_plain_arguments
 from targets.nki.rewrites.instructions import HINTS
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement
@@ -169,8 +170,20 @@ def _may_read_input(kernel: Kernel, scaling: RowScaling, readers: Sequence[State
         return False
     if any(user.path[: len(item.path)] != item.path or user.order < item.order for user in readers):
         return False
-    if any(user.writes_tensor(tile) for user in readers):
+    if not readers or any(user.writes_tensor(tile) for user in readers):
         return False
-    last = max(readers, key=lambda user: user.order)
-    changed = kernel.may_change(data.tensor, item, last) or last.writes_tensor(data.tensor)
-    return not changed and not kernel.may_rebind(item.texts[data.role], item, last)
+    return not _may_change_before(kernel, scaling, readers)
+
+
+def _may_change_before(kernel: Kernel, scaling: RowScaling, readers: Sequence[Statement]) -> bool:
+    """Whether the input, or what its source says, may be another one at readers of the scaled rows."""
+    item, text, tensor = scaling.item, scaling.item.texts[scaling.data.role], scaling.data.tensor
+    around = [loop for user in readers for loop in user.path[len(item.path) :]]
+    if names_in(text) & {loop.var for loop in around}:
+        return True
+    for writer in kernel.users_of(tensor):
+        # A loop around a reader comes back to it after all that it holds.
+        later = item.order < writer.order <= readers[-1].order or any(loop in around for loop in writer.path)
+        if later and writer.writes_tensor(tensor):
+            return True
+    return kernel.may_rebind(text, item, readers[-1])

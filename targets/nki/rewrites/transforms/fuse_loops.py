@@ -29,7 +29,7 @@ from targets.nki.rewrites.kernel_ir import (
     loop_contains,
     walk_nodes,
 )
-from targets.nki.rewrites.loop_pairs import LoopPair, list_alignments, pair_loops
+from targets.nki.rewrites.loop_pairs import LoopPair, list_alignments, pair_loops, range_of
 from targets.nki.rewrites.round_trips import find_own_loads, replace_load
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, read_rewritten
 from targets.nki.rewrites.transforms.buffer_scope import list_tile_scopes, scope_buffer
@@ -70,7 +70,7 @@ class FuseLoops(Transform[LoopPair | str]):
             f"{kernel.unique_label(pair.first)} and {kernel.unique_label(pair.second)}": pair
             for pair in pairs
         }
-        if sum(map(_hands_data_on, pairs)) > 1:
+        if sum(_count_moves(pair) for pair in pairs if _hands_data_on(pair)) > 1:
             sites[ALL_LOOPS] = ALL_LOOPS
         return sites
 
@@ -91,24 +91,41 @@ def _fuse_all_loops(kernel: Kernel, target: Target) -> str:
     """The source with the loops fused that hand data on, one pair after the other.
 
     Raises:
-        RewriteRefused: fewer than two pairs can be fused; one pair is a site of its own.
+        RewriteRefused: that takes one move or none; such a pair is a site of its own.
     """
     count, reasons = 0, list[str]()
     pairs = [pair for pair in _list_pairs(kernel) if _hands_data_on(pair)]
     while pairs:
+        pair = pairs.pop(0)
         try:
-            fused = _fuse_nested_loops(kernel, target, pairs.pop(0))[-1]
+            fused = _fuse_nested_loops(kernel, target, pair)[-1]
             made = read_rewritten(
                 _remove_round_trips(fused.kernel, fused.loop, target), kernel.arguments, target
             )
         except RewriteRefused as refusal:
             reasons.append(str(refusal))
             continue
-        kernel, count = made, count + 1
+        kernel, count = made, count + _count_moves(pair)
         pairs = [pair for pair in _list_pairs(kernel) if _hands_data_on(pair)]
     if count < 2:
         raise RewriteRefused(reasons[0] if reasons else "only one pair of loops hands data on")
     return kernel.module.code
+
+
+def _count_moves(pair: LoopPair) -> int:
+    """One to fuse two loops, and one more if they do not go through the same range before.
+
+    The second one counts if an iteration goes from HBM to HBM then. Steps of an iteration that stay on chip
+    overlap better in loops of their own.
+    """
+    apart = range_of(pair.first) != range_of(pair.second)
+    return 2 if apart and _moves(pair.first, "src") and _moves(pair.second, "dst") else 1
+
+
+def _moves(loop: Loop, role: str) -> bool:
+    """Whether a loop loads from HBM (`src`), or stores there (`dst`)."""
+    accesses = [item.find_access(role) for item in _all_statements(loop.body) if item.engine == "dma"]
+    return any(access is not None and not access.tensor.is_on_chip for access in accesses)
 
 
 def _list_pairs(kernel: Kernel) -> list[LoopPair]:

@@ -85,6 +85,8 @@ def move_outside(kernel: Kernel, nest: LoopNest) -> str:
 def _check_interchange(kernel: Kernel, nest: LoopNest) -> None:
     *others, inner = nest
     for loop, held in zip(others, nest[1:], strict=True):
+        if loop.var == inner.var:
+            raise RewriteRefused(f"two loops of the nest count {inner.var}")
         if len(loop.body) != 1:
             raise RewriteRefused(f"the loop over {loop.var} holds more than the loop over {held.var}")
         if loop.id in inner.start.loops:

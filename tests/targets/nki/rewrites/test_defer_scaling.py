@@ -250,3 +250,98 @@ def test_factors_stay_where_something_needs_them(changes: dict[str, str], reason
     made = sample(**changes)
     assert SITE not in list_rewrites_by_site(made, "defer_scaling")
     assert reason in find_refusal(made, "defer_scaling", SITE)
+
+
+def with_replaced(made: Sample, *pairs: tuple[str, str]) -> Sample:
+    source = made.source
+    for old, new in pairs:
+        assert old in source, old
+        source = source.replace(old, new)
+    return Sample(source, made.shapes, made.meaning)
+
+
+TURN = (
+    "        turned = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)\n"
+    "        for q in nl.affine_range(2):\n"
+    "            bank = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)\n"
+    f"            {PARTS['turning']}\n            {PARTS['copying']}\n"
+)
+INSIDE = "".join(f"    {line}\n" for line in TURN.splitlines())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        sample(copying=PARTS["copying"] + "\n            nisa.memset(dst=a[:, 0:128], value=0.0)"),
+        with_replaced(  # the result goes where the input was
+            sample(),
+            (TURN, ""),
+            ("            acc = nl", f"{INSIDE}            acc = nl"),
+            ("            done = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)\n", ""),
+            ("dst=done", "dst=a"),
+            ("src=done", "src=a"),
+        ),
+    ],
+)
+def test_rows_whose_input_changes_are_copied_first(made: Sample):
+    """What comes after the last reader comes before the next iteration's."""
+    assert "nisa.tensor_copy(dst=scaled, src=a)" in deferred(made)
+
+
+def test_rows_that_nothing_reads_are_no_hindrance():
+    dead = "dead = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)"
+    scaling = "nisa.tensor_scalar(dst=dead, data=gain, op0=nl.multiply, operand0=factor)"
+    source = deferred(sample(between=f"{dead}\n        {scaling}"))
+    assert "nisa.tensor_copy(dst=dead, src=gain)" in source
+
+
+def test_a_single_column_needs_its_factor():
+    column = "first = nl.ndarray((128, 2), dtype=nl.float32, buffer=nl.sbuf)"
+    copy = "nisa.tensor_copy(dst=first[:, 0], src=turned[:, q, 0])"
+    made = sample(copying=f"{PARTS['copying']}\n            {column}\n            {copy}")
+    refusal = find_refusal(made, "defer_scaling", SITE)
+    assert refusal == "turned is not used in whole blocks of 128 columns"
+
+
+def test_an_identity_that_something_unread_may_change_is_none():
+    spoilt = f"{IDENTITY}\n    for z in [0]:\n        nisa.memset(dst=eye, value=2.0)"
+    made = with_numpy(sample(before=spoilt, turning=TURNED.replace(", is_transpose=True", "")))
+    assert "needs the factors" in find_refusal(made, "defer_scaling", SITE)
+
+
+def test_an_index_that_is_counted_anew_where_results_are_read_is_another_one():
+    inner = (
+        "for i in nl.affine_range(2):\n"
+        "                nisa.tensor_copy("
+        "dst=done[:, i * 128 : (i + 1) * 128], src=acc[:, i * 128 : (i + 1) * 128])"
+    )
+    made = with_replaced(
+        sample(reading=inner),
+        ("factor = nl.ndarray((128, 1)", "factors = nl.ndarray((128, 2)"),
+        ("nisa.reciprocal(dst=factor,", "nisa.reciprocal(dst=factors[:, i : i + 1],"),
+        ("operand0=factor)", "operand0=factors[:, i : i + 1])"),
+        ("        a = nl", "        row = i\n        a = nl"),
+        ("out[i * 128 : (i + 1) * 128, j", "out[row * 128 : (row + 1) * 128, j"),
+    )
+    assert relative_error(made, made.source) < 1e-6
+    assert "means something else where" in find_refusal(made, "defer_scaling", SITE)
+
+
+LOOP_Q = "for q in nl.affine_range(2):"
+BANK = "bank = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)"
+
+
+def test_an_index_that_is_counted_anew_where_rows_are_turned_is_another_one():
+    made = with_replaced(
+        sample(),
+        ("a = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)",
+         "row = i\n        a = [nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2)]"),
+        ("dst=a,", "dst=a[i],"),
+        ("data=a)", "data=a[i])"),
+        ("data=a,", "data=a[i],"),
+        (f"        {LOOP_Q}\n            {BANK}\n", f"        {BANK}\n        {LOOP_Q.replace('q', 'i', 1)}\n"),
+        ("scaled[:, q * 128 : (q + 1) * 128]", "scaled[:, i * 128 : (i + 1) * 128]"),
+        ("turned[:, q, :], src", "turned[:, i, :], src"),
+        ("out[i * 128 : (i + 1) * 128, j", "out[row * 128 : (row + 1) * 128, j"),
+    )  # fmt: skip
+    assert "nisa.tensor_copy(dst=scaled, src=a[i])" in deferred(made)

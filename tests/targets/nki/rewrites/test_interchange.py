@@ -83,3 +83,12 @@ def test_tiles_that_two_blocks_of_columns_share_keep_the_loops_in_place():
     for made in (blocks(6, "c * 6 + r * 2 + j"), blocks(8, "(1 - c) * 8 + 7 - r * 2 - j")):
         refusal = find_refusal(made, "interchange", "c and r")
         assert refusal == "iterations over c share dma_copy's parts"
+
+
+def test_loops_that_count_the_same_name_stay():
+    """Inside, the name would be that of the other loop."""
+    made = blocks(8, "c * 8 + r * 2 + j")
+    text = made.source.replace("for c in nl.affine_range(2):", "for r in nl.affine_range(1):", 1)
+    text = text.replace("c * 8", "0 * 8").replace("c * 256", "0 * 256")
+    shadowed = Sample(text, made.shapes, made.meaning)
+    assert find_refusal(shadowed, "interchange", "r and r#2") == "two loops of the nest count r"

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 import nki_sim
 from nki_sim import ArraySpec
 from nki_sim.compiler.pass_pipeline import compile_program
+from nki_sim.compiler.residency import KEPT_PARTS
 from nki_sim.timing.spill_origins import find_spilled_tiles
 from targets.nki.rewrites.memory_fit import fit_tiles
 from targets.nki.rewrites.reader import read_kernel
-from targets.nki.rewrites.tile_reloads import count_reloaded_bytes, find_long_lists
+from targets.nki.rewrites.tile_reloads import KEPT_TILES, count_reloaded_bytes, find_long_lists
 from tests.support.kernels import HEADER, TARGET, Sample, relative_error
 from tests.support.rewrite_outcomes import find_refusal, list_rewrites_by_site
 
@@ -77,6 +78,32 @@ def test_what_comes_back_is_counted_as_the_simulator_does() -> None:
     counted = [count_reloaded_bytes(read_kernel(one, made.arguments, TARGET), TARGET) for one in sources]
     assert counted == [simulated_bytes(made, one) for one in sources]
     assert len(set(counted)) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", ["0:1024", "0:512"])
+def test_columns_come_back_once_until_their_tile_leaves(columns: str) -> None:
+    made = sample(
+        columns="0:512",
+        end=f"nisa.tensor_reduce(dst=total, op=nl.add, data=rows[{{tile}}][:, {columns}], axis=1)".format(
+            tile="a + d * 2"
+        ),
+    )
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    assert count_reloaded_bytes(kernel, TARGET) == simulated_bytes(made, made.source)
+
+
+def test_as_many_tiles_stay_as_in_the_simulator() -> None:
+    assert KEPT_TILES == KEPT_PARTS
+
+
+def test_what_is_used_in_some_iterations_only_is_not_counted() -> None:
+    made = sample(
+        end="if b == 0:\n                        nisa.tensor_copy(dst=rows[a + d * 2], src=rows[a])"
+    )
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    assert find_long_lists(kernel, TARGET)
+    assert count_reloaded_bytes(kernel, TARGET) == 0
 
 
 def test_lists_that_fit_stay() -> None:
