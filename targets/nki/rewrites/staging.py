@@ -192,7 +192,7 @@ def emit_staged(plan: StagePlan, merged: Sequence[Loop] = ()) -> str:
     """The source with the production in front of the loop; `merged` loops become part of one transfer.
 
     Raises:
-        RewriteRefused: a loop cannot be merged into the transfer.
+        RewriteRefused: a loop cannot be merged into the transfer, or nothing is left in the loop.
     """
     kernel, name = plan.kernel, _new_name(plan)
     change = partial(_index_staged_tile, plan, name)
@@ -214,6 +214,8 @@ def emit_staged(plan: StagePlan, merged: Sequence[Loop] = ()) -> str:
     def after(node: Node) -> list[cst.BaseStatement] | None:
         if node is plan.loop:
             rest = syntax.rebuild_block(plan.loop.body, after)
+            if not rest:
+                raise RewriteRefused(f"the loop over {plan.loop.var} only makes {plan.tensor.name}")
             moved = syntax.rebuild_block([plan.loop], before)
             return [_declare_staged_tile(plan, name), *moved, syntax.replace_body(plan.loop.node, rest)]
         if not isinstance(node, Statement):

@@ -327,7 +327,7 @@ def test_an_index_that_is_counted_anew_where_results_are_read_is_another_one():
     assert "means something else where" in find_refusal(made, "defer_scaling", SITE)
 
 
-LOOP_Q = "for q in nl.affine_range(2):"
+LOOP_Q, LOOP_I = "for q in nl.affine_range(2):", "for i in nl.affine_range(2):"
 BANK = "bank = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)"
 
 
@@ -339,7 +339,7 @@ def test_an_index_that_is_counted_anew_where_rows_are_turned_is_another_one():
         ("dst=a,", "dst=a[i],"),
         ("data=a)", "data=a[i])"),
         ("data=a,", "data=a[i],"),
-        (f"        {LOOP_Q}\n            {BANK}\n", f"        {BANK}\n        {LOOP_Q.replace('q', 'i', 1)}\n"),
+        (f"        {LOOP_Q}\n            {BANK}\n", f"        {BANK}\n        {LOOP_I}\n"),
         ("scaled[:, q * 128 : (q + 1) * 128]", "scaled[:, i * 128 : (i + 1) * 128]"),
         ("turned[:, q, :], src", "turned[:, i, :], src"),
         ("out[i * 128 : (i + 1) * 128, j", "out[row * 128 : (row + 1) * 128, j"),

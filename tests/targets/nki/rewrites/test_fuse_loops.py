@@ -461,3 +461,59 @@ def test_a_loop_stays_around_the_rows_if_a_tile_adds_them_up():
     assert relative_error(made, made.source) < 1e-6
     refusal = find_refusal(made, "fuse_loops", "r and c")
     assert refusal.endswith(": the loop over c holds no loop but those that can precede it")
+
+
+ROWS_AND_COLUMNS = """
+@nki.jit
+def kernel(x, w):
+    out = nl.ndarray((512, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    kept = [nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf) for _ in range(4)]
+    for i in nl.affine_range(4):
+        t = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[i * 128 : (i + 1) * 128, :])
+        nisa.tensor_scalar(dst=kept[i], data=t, op0=nl.multiply, operand0=2.0)
+    for c in nl.affine_range(2):
+        parts = [nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2)]
+        for k in nl.affine_range(2):
+            nisa.dma_copy(dst=parts[k], src=w[k * 128 : (k + 1) * 128, c * 256 : (c + 1) * 256])
+        for i in nl.affine_range(4):
+            b = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.tensor_tensor(dst=b, data1=kept[i], data2=parts[0], op=nl.add)
+            nisa.tensor_tensor(dst=b[:, 0:128], data1=b[:, 0:128], data2=parts[1][:, 0:128], op=nl.subtract)
+            {end}
+    return out
+"""
+STORE = "nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, c * 256 : (c + 1) * 256], src=b)"
+
+
+def rows_and_columns(end: str = STORE) -> Sample:
+    def meaning(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        found = np.tile(2 * x, 2) + np.tile(w[:128], (4, 1))
+        for half in (0, 256):
+            found[:, half : half + 128] -= np.tile(w[128:, half : half + 128], (4, 1))
+        return found
+
+    return Sample(HEADER + ROWS_AND_COLUMNS.format(end=end), ((512, 256), (256, 512)), meaning)
+
+
+def test_lists_that_a_loop_makes_are_made_before_it_moves_inside():
+    made = rows_and_columns()
+    assert relative_error(made, made.source) < 1e-6
+    found = list_rewrites_by_site(made, "fuse_loops")["i and c"]
+    assert all(relative_error(made, source) < 1e-6 for _, source in found)
+    source = join_wrapped_calls(found[-1][1])
+    assert (
+        "parts_all = [nl.ndarray((128, 2, 256), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2)]" in source
+    )
+    assert "data2=parts_all[1][:, c, :][:, 0:128]" in source
+    assert source.index("dst=parts_all[k]") < source.index("for i in nl.affine_range(4)")
+    assert source.count("for i in") == 1
+
+
+def test_one_pair_is_all_loops_if_an_iteration_then_goes_from_hbm_to_hbm():
+    """It takes two moves: one loop comes inside the other first."""
+    ((_, source),) = list_rewrites_by_site(rows_and_columns(), "fuse_loops")["all loops"]
+    assert relative_error(rows_and_columns(), source) < 1e-6
+    assert source.count("for i in") == 1
+    on_chip = rows_and_columns("nisa.tensor_copy(dst=kept[i], src=b)")
+    assert "all loops" not in list_rewrites_by_site(on_chip, "fuse_loops")
