@@ -6,7 +6,7 @@ as the weights of an attention are. Row i of each product's result then has the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -87,11 +87,7 @@ def follow_factor(kernel: Kernel, scalings: Sequence[RowScaling]) -> FactorPath:
         path.rows[scaling.result.tensor.id] = scaling.result.tensor
         for view in (scaling.result.view, scaling.factor.view):
             _check_rows(view, scaling.rows)
-    walk = _FactorWalk(kernel, scalings[0].rows, path)
-    done = set[int]()
-    while left := [tile for tile in path.tiles if tile.id not in done]:
-        walk.follow_tile(left[0])
-        done.add(left[0].id)
+    _FactorWalk(kernel, scalings[0].rows, path).run()
     if not path.results:
         raise RewriteRefused(f"no product reads {scalings[0].result.tensor.name} turned")
     _check_writers(kernel, path)
@@ -106,59 +102,79 @@ class _FactorWalk:
     def __init__(self, kernel: Kernel, rows: int, path: FactorPath) -> None:
         self._kernel, self._rows, self._path = kernel, rows, path
 
-    def follow_tile(self, tile: Tensor) -> None:
-        """Follow the factor into what the readers of a tile write."""
-        if tile.id in self._kernel.escaping_ids or not tile.is_on_chip:
-            raise RewriteRefused(f"{tile.name} has a second name, or is in HBM")
-        if tile.dtype not in _WIDE_TYPES:
-            raise RewriteRefused(f"{tile.name} holds {tile.dtype}, which may not hold rows without factors")
-        for item, access in self._kernel.uses_of(tile):
-            if access.writes:
-                continue
-            if tile.id in self._path.rows:
-                self._leave_rows(item, access)
-            elif tile.id in self._path.columns:
-                self._leave_columns(item, access)
-            else:
-                self._leave_result(item, access)
+    def run(self) -> None:
+        """Follow the factor as far as it goes. What an instruction does with it may depend on later ones."""
+        scalings = [*self._path.makers]
+        while waiting := self._list_readers():
+            if not [item for item in waiting if self._carry_on(item)]:
+                tile = next(access.tensor for access in self._accesses(waiting[0]))
+                raise RewriteRefused(f"{tile.name} is also read by {waiting[0].op}, which needs the factors")
+        for item in scalings:
+            if self._accesses(item):
+                raise RewriteRefused(f"{item.op} multiplies what has a factor")
+        done = self._path.makers.difference(scalings) | self._path.readers.keys()
+        for item in sorted(done, key=lambda item: item.order):
+            if not self._carry_on(item):  # other operands of it had none yet
+                raise RewriteRefused(f"{item.op} multiplies what has the factor twice")
 
-    def _leave_rows(self, item: Statement, access: Access) -> None:
-        dst = _destination(item)
-        _check_rows(access.view, self._rows)
-        if _transposes(self._kernel, item, access):
+    def _list_readers(self) -> list[Statement]:
+        """The instructions that read a tile with the factor, and of which it is not known what they do."""
+        known = self._path.makers | self._path.readers.keys()
+        found: dict[Statement, None] = {}
+        for tile in self._path.tiles:
+            if tile.id in self._kernel.escaping_ids or not tile.is_on_chip:
+                raise RewriteRefused(f"{tile.name} has a second name, or is in HBM")
+            if tile.dtype not in _WIDE_TYPES:
+                raise RewriteRefused(
+                    f"{tile.name} holds {tile.dtype}, which may not hold rows without factors"
+                )
+            for item, access in self._kernel.uses_of(tile):
+                if not access.writes and item not in known:
+                    found[item] = None
+        return list(found)
+
+    def _accesses(self, item: Statement) -> list[Access]:
+        """The operands of an instruction that have the factor."""
+        ids = {tile.id for tile in self._path.tiles}
+        return [access for access in item.accesses if not access.writes and access.tensor.id in ids]
+
+    def _carry_on(self, item: Statement) -> bool:
+        """Note what an instruction makes; False if that does not have the factor once, as far as is known."""
+        path, accesses = self._path, self._accesses(item)
+        sides = [side for side in (path.rows, path.columns, path.results) if accesses[0].tensor.id in side]
+        if any(access.tensor.id not in sides[0] for access in accesses):
+            return False
+        if sides[0] is path.results:
+            return self._read_result(item, accesses)
+        dst, alone = _destination(item), len(accesses) == 1
+        if sides[0] is path.rows and alone and _transposes(self._kernel, item, accesses[0]):
+            _check_rows(accesses[0].view, self._rows)
             _check_columns(dst.view, self._rows, whole=True)
-            self._add(self._path.columns, item, dst.tensor)
-        elif _keeps_factor(item, access):
+            return self._add(path.columns, item, dst.tensor)
+        if sides[0] is path.columns and alone and _multiplies(item, accesses[0]):
+            _check_columns(accesses[0].view, self._rows, whole=True)
             _check_rows(dst.view, self._rows)
-            self._add(self._path.rows, item, dst.tensor)
-        else:
-            raise RewriteRefused(f"{access.tensor.name} is also read by {item.op}, which needs the factors")
+            return self._add(path.results, item, dst.tensor)
+        if not _keeps_factor(item, sides[0]):
+            return False
+        for access in (*accesses, dst):
+            (_check_rows if sides[0] is path.rows else _check_columns)(access.view, self._rows)
+        return self._add(sides[0], item, dst.tensor)
 
-    def _leave_columns(self, item: Statement, access: Access) -> None:
-        dst = _destination(item)
-        if item.op == "nc_matmul" and access.role == "stationary" and _is_plain_product(item):
-            _check_columns(access.view, self._rows, whole=True)
-            _check_rows(dst.view, self._rows)
-            self._add(self._path.results, item, dst.tensor)
-        elif _keeps_factor(item, access):
-            _check_columns(access.view, self._rows)
-            _check_columns(dst.view, self._rows)
-            self._add(self._path.columns, item, dst.tensor)
-        else:
-            raise RewriteRefused(f"{access.tensor.name} is also read by {item.op}, which needs the factors")
-
-    def _leave_result(self, item: Statement, access: Access) -> None:
-        _check_rows(access.view, self._rows)
-        if item in self._path.readers or item in self._path.makers:
+    def _read_result(self, item: Statement, accesses: Sequence[Access]) -> bool:
+        if len(accesses) > 1:
             raise RewriteRefused(f"{item.op} reads what has the factor twice")
-        self._path.readers[item] = access
+        _check_rows(accesses[0].view, self._rows)
+        self._path.readers[item] = accesses[0]
+        return True
 
-    def _add(self, side: dict[int, Tensor], item: Statement, tile: Tensor) -> None:
+    def _add(self, side: dict[int, Tensor], item: Statement, tile: Tensor) -> bool:
         others = [one for one in (self._path.rows, self._path.columns, self._path.results) if one is not side]
-        if item in self._path.makers or item in self._path.readers or any(tile.id in one for one in others):
+        if any(tile.id in one for one in others):
             raise RewriteRefused(f"{tile.name} gets a factor in two ways")
         side[tile.id] = tile
         self._path.makers.add(item)
+        return True
 
 
 def _destination(item: Statement) -> Access:
@@ -199,28 +215,36 @@ def _is_identity(kernel: Kernel, view: TensorView) -> bool:
     return dst.view.is_whole and dst.view.plain and _is_identity(kernel, src.view)
 
 
-def _keeps_factor(item: Statement, access: Access) -> bool:
-    """Whether the result of an instruction has the factors of an operand: it copies or multiplies it."""
+def _multiplies(item: Statement, access: Access) -> bool:
+    """Whether an instruction is a product with an operand as the stationary one."""
+    plain = item.texts.keys() <= {"dst", "stationary", "moving", "accumulate", "is_moving_onezero"} | HINTS
+    return item.op == "nc_matmul" and access.role == "stationary" and plain
+
+
+def _keeps_factor(item: Statement, tiles: Collection[int]) -> bool:
+    """Whether the result of an instruction has the factor once, if these tiles have it."""
     if item.op == "tensor_copy":
         return has_plain_arguments(item)
     expression = element_expression(item)
-    return expression is not None and _is_multiple(expression, access.view)
+    return expression is not None and _count_factors(expression, tiles) == 1
 
 
-def _is_multiple(expression: Expression, view: TensorView) -> bool:
-    """Whether an expression is a view times something; `follow_factor` looks at all that the rest reads."""
+def _count_factors(expression: Expression, tiles: Collection[int]) -> int | None:
+    """How often an expression has the factor of these tiles; None if it is no multiple of any power of it."""
     match expression:
-        case Leaf(found):
-            return found == view
+        case Leaf(view):
+            return int(view.tensor.id in tiles)
         case Apply("multiply", (first, second)):
-            return _is_multiple(first, view) or _is_multiple(second, view)
+            found = _count_factors(first, tiles), _count_factors(second, tiles)
+            return None if None in found else sum(one or 0 for one in found)
+        case Apply("add" | "subtract", (first, second)):
+            found = _count_factors(first, tiles), _count_factors(second, tiles)
+            return found[0] if found[0] == found[1] else None
         case Apply("copy", (first,)):
-            return _is_multiple(first, view)
-    return False
-
-
-def _is_plain_product(item: Statement) -> bool:
-    return item.texts.keys() <= {"dst", "stationary", "moving", "accumulate", "is_moving_onezero"} | HINTS
+            return _count_factors(first, tiles)
+        case Apply(_, operands):
+            return None if any(_count_factors(one, tiles) != 0 for one in operands) else 0
+    return 0
 
 
 def _check_rows(view: TensorView, rows: int) -> None:

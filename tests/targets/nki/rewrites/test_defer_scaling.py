@@ -178,6 +178,43 @@ def test_rows_in_two_parts_are_left_together():
     assert "nisa.tensor_copy(dst=scaled[:, 128:256], src=a[:, 128:256])" in source
 
 
+PARTED = "\n        ".join(
+    f"{name} = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)" for name in ("high", "low")
+)
+
+
+@pytest.mark.parametrize(("left", "right"), [("bank", "high[:, q, :]"), ("high[:, q, :]", "bank")])
+def test_sums_of_what_has_the_factor_have_it(left: str, right: str):
+    """So do the parts of a split product: one is rounded, the other is the rest."""
+    rest = f"nisa.tensor_tensor(dst=low[:, q, :], data1={left}, data2={right}, op=nl.subtract)"
+    products = (f"nisa.nc_matmul(dst=acc, stationary={n}[:, q, :], moving=right)" for n in ("high", "low"))
+    source = deferred(
+        sample(
+            between=PARTED,
+            copying=f"nisa.tensor_copy(dst=high[:, q, :], src=bank)\n            {rest}",
+            product="\n                ".join(products),
+        )
+    )
+    assert "scaled" not in source
+
+
+@pytest.mark.parametrize(
+    ("rest", "reason"),
+    [
+        (
+            "data1=bank, data2=gain[:, 0:128], op=nl.add",
+            "bank is also read by tensor_tensor, which needs the factors",
+        ),
+        ("data1=bank, data2=high[:, q, :], op=nl.multiply", "which needs the factors"),
+    ],
+)
+def test_sums_with_something_else_and_squares_need_the_factors(rest: str, reason: str):
+    lines = "nisa.tensor_copy(dst=high[:, q, :], src=bank)", f"nisa.tensor_tensor(dst=low[:, q, :], {rest})"
+    copying = "\n            ".join(lines)
+    made = sample(between=PARTED, copying=copying, product=PARTS["product"].replace("turned", "low"))
+    assert reason in find_refusal(made, "defer_scaling", SITE)
+
+
 def test_turned_tiles_may_lie_side_by_side():
     columns = "turned[:, q * 128 : (q + 1) * 128]"
     deferred(
