@@ -14,11 +14,12 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.arithmetic import names_in
+from targets.nki.rewrites.arithmetic import names_in, substitute_names
 from targets.nki.rewrites.elementwise import has_plain_arguments
 from targets.nki.rewrites.instructions import HINTS
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement
 from targets.nki.rewrites.row_factors import RowScaling, find_row_scaling, follow_factor
+from targets.nki.rewrites.slices import SourceWindow, base_name, parse_windows
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, sites_by_result
 
 
@@ -134,45 +135,84 @@ def _add_step_before_pair(item: Statement, result: Access, step: Changes) -> Cha
 def _read_unscaled(kernel: Kernel, scaling: RowScaling) -> Replacements:
     """What is left of an instruction that scaled rows: nothing, if others may read its input, or a copy."""
     item, tile = scaling.item, scaling.result.tensor
-    text = item.texts[scaling.data.role]
     readers = [user for user in kernel.users_of(tile) if user is not item]
-    if not _may_read_input(kernel, scaling, readers):
-        if item.op == "activation":
-            return {item: [syntax.replace_arguments(item.node, {"scale": None})]}
-        dropped = dict.fromkeys(item.texts.keys() - {"dst"} - HINTS)
-        return {
-            item: [
-                syntax.replace_arguments(item.node, {**dropped, "src": text}, f"{kernel.nisa}.tensor_copy")
-            ]
-        }
-    source = syntax.parse_expression(text)
-
-    def read_input(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
-        return cst.Subscript(source, parts) if parts else source
-
-    declared = kernel.declarations[tile.id]
-    made: Replacements = {item: [], declared: []}
-    made |= {user: [syntax.reindex_tensor(user.node, tile.name, read_input)] for user in readers}
-    first = made[readers[0]][0]
+    try:
+        _check_input(kernel, scaling, readers)
+        read_input = _input_reader(kernel, scaling)
+        moved = {user: [syntax.reindex_tensor(user.node, tile.name, read_input)] for user in readers}
+    except RewriteRefused:
+        return {item: [_write_copy(kernel, scaling)]}
+    declared, first = kernel.declarations[tile.id], moved[readers[0]][0]
     comments = syntax.merge_leading_lines(first, declared.node, item.node)
-    return made | {readers[0]: [syntax.with_leading_lines(first, comments)]}
+    return {item: [], declared: [], **moved, readers[0]: [syntax.with_leading_lines(first, comments)]}
 
 
-def _may_read_input(kernel: Kernel, scaling: RowScaling, readers: Sequence[Statement]) -> bool:
-    """Whether the readers of scaled rows may read what these were made from."""
+def _write_copy(kernel: Kernel, scaling: RowScaling) -> cst.BaseStatement:
+    item = scaling.item
+    if item.op == "activation":
+        return syntax.replace_arguments(item.node, {"scale": None})
+    dropped: Changes = dict.fromkeys(item.texts.keys() - {"dst"} - HINTS)
+    changes = {**dropped, "src": item.texts[scaling.data.role]}
+    return syntax.replace_arguments(item.node, changes, f"{kernel.nisa}.tensor_copy")
+
+
+def _input_reader(kernel: Kernel, scaling: RowScaling) -> syntax.Change:
+    """What stands for the scaled rows, or a part of them, in an instruction that reads the input instead.
+
+    Raises:
+        RewriteRefused: the input is a part of a tile, and its source or the reader's is no plain window.
+    """
+    text, data = scaling.item.texts[scaling.data.role], scaling.data
+    source = syntax.parse_expression(text)
+    if data.view.is_whole:
+        return lambda parts: cst.Subscript(source, parts) if parts else source
+    windows = parse_windows(kernel, text, len(data.tensor.shape))
+
+    def narrow(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
+        if parts is None:
+            return source
+        inner = [*(part.slice for part in parts), *([None] * (len(windows) - len(parts)))]
+        words = [_narrow_window(window, part) for window, part in zip(windows, inner, strict=True)]
+        return syntax.make_subscript(base_name(text), syntax.parse_subscript_elements(", ".join(words)))
+
+    return narrow
+
+
+def _narrow_window(window: SourceWindow, part: cst.BaseSlice | None) -> str:
+    """The source of a part of a window."""
+    if part is None or (isinstance(part, cst.Slice) and part.lower is None and part.upper is None):
+        return window.text
+    bounds = (part.lower, part.upper) if isinstance(part, cst.Slice) else ()
+    texts = [syntax.code_of(bound) for bound in bounds if bound is not None]
+    if len(texts) != len("ab") or (isinstance(part, cst.Slice) and part.step is not None):
+        raise RewriteRefused("the scaled rows are not read in plain windows")
+    if any("-" in one for one in texts):
+        raise RewriteRefused("a window of the scaled rows may be counted from their end")
+    known = {"low": window.lower}
+    return " : ".join(substitute_names("low + bound", known | {"bound": one}) for one in texts)
+
+
+def _check_input(kernel: Kernel, scaling: RowScaling, readers: Sequence[Statement]) -> None:
+    """Check that the readers of scaled rows may read what these were made from.
+
+    Raises:
+        RewriteRefused: they may not.
+    """
     item, data, result = scaling.item, scaling.data, scaling.result
     tile, declared = result.tensor, kernel.declarations[result.tensor.id]
-    if any(not (view.is_whole and view.plain) for view in (data.view, result.view)) or tile.copies:
-        return False
-    if any(getattr(data.tensor, name) != getattr(tile, name) for name in ("dtype", "buffer", "shape")):
-        return False
+    even = data.view.plain and all(window.step == 1 for window in data.view.box)
+    if not (even and result.view.plain and result.view.is_whole) or tile.copies:
+        raise RewriteRefused(f"{tile.name} is made in parts, or of what is rearranged")
+    if (data.tensor.dtype, data.tensor.buffer, data.view.shape) != (tile.dtype, tile.buffer, tile.shape):
+        raise RewriteRefused(f"{tile.name} has another type, place or shape than {data.tensor.name}")
     if (declared.path, declared.guards) != (item.path, item.guards) or data.tensor.id in kernel.escaping_ids:
-        return False
+        raise RewriteRefused(f"{tile.name} is declared elsewhere, or {data.tensor.name} has a second name")
     if any(user.path[: len(item.path)] != item.path or user.order < item.order for user in readers):
-        return False
+        raise RewriteRefused(f"{tile.name} is read elsewhere")
     if not readers or any(user.writes_tensor(tile) for user in readers):
-        return False
-    return not _may_change_before(kernel, scaling, readers)
+        raise RewriteRefused(f"{tile.name} is not read, or written again")
+    if _may_change_before(kernel, scaling, readers):
+        raise RewriteRefused(f"{data.tensor.name} may change before {tile.name} is read")
 
 
 def _may_change_before(kernel: Kernel, scaling: RowScaling, readers: Sequence[Statement]) -> bool:

@@ -325,6 +325,37 @@ def test_rows_whose_input_changes_are_copied_first(made: Sample):
     assert "nisa.tensor_copy(dst=scaled, src=a)" in deferred(made)
 
 
+def wide_input(window: str, turning: str = PARTS["turning"]) -> Sample:
+    """The rows are columns of a wider tile."""
+    return with_replaced(
+        sample(turning=turning),
+        ("a = nl.ndarray((128, 256)", "a = nl.ndarray((128, 768)"),
+        ("nisa.dma_copy(dst=a,", f"nisa.memset(dst=a, value=9.0)\n        nisa.dma_copy(dst=a[:, {window}],"),
+        ("data=a)", f"data=a[:, {window}])"),
+        ("data=a,", f"data=a[:, {window}],"),
+    )
+
+
+def test_windows_of_scaled_rows_are_windows_of_the_input():
+    source = deferred(wide_input("256:512"))
+    assert "nisa.nc_transpose(dst=bank, data=a[:, 256 + q * 128 : 256 + (q + 1) * 128])" in source
+    assert "scaled" not in source
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        wide_input("0:512:2"),
+        wide_input("256:512", "nisa.nc_transpose(dst=bank, data=scaled[:, nl.ds(q * 128, 128)])"),
+        wide_input(
+            "256:512", "nisa.nc_transpose(dst=bank, data=scaled[:, q * 128 - 256 + 256 : (q + 1) * 128])"
+        ),
+    ],
+)
+def test_other_windows_of_scaled_rows_are_copied_first(made: Sample):
+    assert "nisa.tensor_copy(dst=scaled, src=a[:, " in deferred(made)
+
+
 def test_rows_that_nothing_reads_are_no_hindrance():
     dead = "dead = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)"
     scaling = "nisa.tensor_scalar(dst=dead, data=gain, op0=nl.multiply, operand0=factor)"
