@@ -174,9 +174,19 @@ def test_errors_are_those_on_families_that_the_model_was_not_fitted_to():
 def test_the_tables_say_predicted_and_compare_arms():
     made = {"a": row("p"), "b": row("p", arm="random-blind", in_time=False), "c": row("q", speedup=1.5)}
     made["d"] = row("q", arm="random-blind")
+    made["e"] = row("r", in_time=False, reason=None)
     text = "\n".join(tables.render_lines(made))
     assert text.startswith("Latencies are predicted")
-    for words in ("full size, trn2", "(time up)", "1.50x", "AccelOpt", "9 (9 to 9)", "random-blind", "2/2"):
+    for words in (
+        "full size, trn2",
+        "(time up)",
+        "(cut off before its audit)",
+        "1.50x",
+        "AccelOpt",
+        "9 (9 to 9)",
+        "random-blind",
+        "2/2",
+    ):
         assert words in text
 
 
