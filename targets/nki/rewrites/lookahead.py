@@ -320,7 +320,7 @@ class LookaheadSearch:
     def _pick_candidates(
         self, wanted: list[tuple[SearchNode, RewriteCandidate]], nodes: Sequence[SearchNode], each: int
     ) -> list[tuple[SearchNode, RewriteCandidate]]:
-        """The top of the ranking of each kernel, and some drawn from the rest, within the limits.
+        """The top of the ranking of each kernel, and some drawn from the rest, as many as may be predicted.
 
         A kernel that is slower for now gets as many as the fastest, because it is expanded for rewrites that
         only pay there.

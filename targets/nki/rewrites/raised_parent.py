@@ -8,9 +8,9 @@ neither, because its own compiler moves and joins instructions: the judge alone 
 is right. Tiles that the kernel overwrites are then separated, because the other rewrites ask what a tile
 holds, and tiles that it uses by parts of their rows are split, because `stack` asks that too. First
 iterations join their loops, and loops that hand data on to one another become one, because rewrites of a loop
-see nothing outside it. If that is slower and the tiles of all iterations together do not fit on chip, loops
-are fused only until they do. These steps gain little or nothing by themselves, so a search would not come to
-them.
+see nothing outside it, if that costs nothing. If tiles do not fit on chip after that, loops are fused one
+pair at a time until they do, or put in an order in which less comes back. These steps gain little or nothing
+by themselves, so a search would not come to them.
 """
 
 from __future__ import annotations
@@ -163,13 +163,13 @@ async def _raise_kernel(
         if made is not None and made[1] <= source_ms * (1 + MAX_LATENCY_CHANGE):
             steps.append(tidy)
             source, source_ms = made
-    fused = await ask({"job": "fit", "source": source, **shapes})
-    if fused["steps"]:
-        (after,) = await predict([fused["source"]])
+    fitted = await ask({"job": "fit", "source": source, **shapes})
+    if fitted["steps"]:
+        (after,) = await predict([fitted["source"]])
         if after.latency_ms is not None and after.latency_ms <= source_ms * (1 + MAX_LATENCY_CHANGE):
-            gain = round((source_ms / after.latency_ms) ** (1 / len(fused["steps"])), 6)
-            steps += [RewriteStep(**told, speedup=gain) for told in fused["steps"]]
-            source, source_ms = fused["source"], after.latency_ms
+            gain = round((source_ms / after.latency_ms) ** (1 / len(fitted["steps"])), 6)
+            steps += [RewriteStep(**told, speedup=gain) for told in fitted["steps"]]
+            source, source_ms = fitted["source"], after.latency_ms
     return RaisedParent(source, tuple(steps), raised, latency_ratio=source_ms / before.latency_ms)
 
 

@@ -13,7 +13,14 @@ from math import prod
 
 from targets.nki.rewrites.arithmetic import names_in
 from targets.nki.rewrites.constant_arrays import makes_identity
-from targets.nki.rewrites.elementwise import Apply, Expression, Leaf, element_expression, has_plain_arguments
+from targets.nki.rewrites.elementwise import (
+    Apply,
+    Expression,
+    Leaf,
+    element_expression,
+    has_plain_arguments,
+    memset_value,
+)
 from targets.nki.rewrites.instructions import HINTS
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Statement
 from targets.nki.rewrites.transform import RewriteRefused
@@ -275,12 +282,8 @@ def _check_writers(kernel: Kernel, path: FactorPath) -> None:
     """Refuse tiles on the way that hold something else, too; zeros are the same with any factor."""
     for tile in path.tiles:
         for item in kernel.users_of(tile):
-            if item.writes_tensor(tile) and item not in path.makers and not _is_zero(item):
+            if item.writes_tensor(tile) and item not in path.makers and memset_value(item) != 0.0:
                 raise RewriteRefused(f"{tile.name} is also written by {item.op}")
-
-
-def _is_zero(item: Statement) -> bool:
-    return item.op == "memset" and element_expression(item) == 0.0
 
 
 def _check_scope(kernel: Kernel, scaling: RowScaling, path: FactorPath) -> None:
