@@ -3,8 +3,9 @@
 Assignments that declare a tensor's shape, such as `data: nt.tensor[128, 512] = nl.zeros(...)`, are checked,
 because Python ignores annotations of local variables. `and` between masks of the legacy namespace joins them
 like `&`; Python would ask each for its truth. Where the kernel may catch an error, the error is looked at
-first. `self._name` is not a name of the front end's. `print` makes the text of its arguments itself, so that
-the kernel does not see it.
+first. `self._name` is not a name of the front end's. What a file imports stays as it is, under whatever name:
+a change would reach kernels that are traced later, and could count calls where nothing looks. `print` makes
+the text of its arguments itself, so that the kernel does not see it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import CodeType
+from enum import Enum
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from nki_sim.frontend.kernel_values import KernelValue
+from nki_sim.frontend.storage import fail
 from nki_sim.frontend.types import TensorType
 from nki_sim.refusals import check_own_name, note_caught_error
 
@@ -22,13 +26,17 @@ _NAME = "__nki_annotated__"
 _JOIN = "__nki_join__"
 _CAUGHT = "__nki_caught__"
 _OWN = "__nki_own__"
+_ASSIGNED = "__nki_assigned__"
 _PRINT = "__nki_print__"
 _FORMAT = "__nki_format__"
+_KEEP = "what is imported stays as it is; use a name of your own"
 _PRINT_OPTIONS = frozenset({"end", "flush", "sep"})
 
 
 class _Instrumenter(ast.NodeTransformer):
-    """Calls the front end where a file declares a shape, catches an error, uses a private name or prints."""
+    """Calls the front end where a file declares a shape, catches an error, uses a private name, prints, or
+    assigns an attribute.
+    """
 
     def __init__(self, *, takes_print: bool) -> None:
         self._takes_print = takes_print
@@ -62,11 +70,17 @@ class _Instrumenter(ast.NodeTransformer):
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
-        """Pass the `self` of `self._name` through `check_own_name`: any function may call anything so."""
+        """Pass the `self` of `self._name` through `check_own_name`: any function may call anything so.
+
+        The owner of an attribute that is assigned or deleted goes through `_check_assigned`.
+        """
         self.generic_visit(node)
         match node:
             case ast.Attribute(value=ast.Name("self") as owner, attr=name) if name.startswith("_"):
                 node.value = _call(_OWN, owner, ast.Constant(name), place=owner)
+        if not isinstance(node.ctx, ast.Load):
+            module = ast.Name(id="__name__", ctx=ast.Load())
+            node.value = _call(_ASSIGNED, node.value, ast.Constant(node.attr), module, place=node.value)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
@@ -147,8 +161,8 @@ def compile_with_checks(tree: ast.Module, filename: str) -> CompiledFile:
         SyntaxError: it cannot be compiled.
     """
     functions: dict[str, Callable[..., Any]] = {
-        _NAME: _check_annotation, _CAUGHT: note_caught_error, _OWN: check_own_name, _PRINT: _print,
-        _FORMAT: _format,
+        _NAME: _check_annotation, _CAUGHT: note_caught_error, _OWN: check_own_name,
+        _ASSIGNED: _check_assigned, _PRINT: _print, _FORMAT: _format,
     }  # fmt: skip
     tree = _Instrumenter(takes_print=not _binds_print(tree)).visit(tree)
     if _imports_legacy(tree):
@@ -168,6 +182,29 @@ def _check_annotation(name: str, value: Any, note: Callable[[], Any]) -> Any:
     if isinstance(wanted, TensorType):
         wanted._check_shape(name, value)
     return value
+
+
+def _check_assigned(owner: Any, name: str, module: str) -> Any:
+    """Return the owner of a name that the file `module` assigns or deletes, if the file may change it.
+
+    Raises:
+        KernelError: the owner is imported.
+    """
+    if _is_imported(owner, module):
+        told = getattr(owner, "__name__", type(owner).__name__)
+        fail("forbidden_statement", f"assignment to `{name}` of the imported `{told}`", _KEEP)
+    return owner
+
+
+def _is_imported(owner: Any, module: str) -> bool:
+    """Whether a value is shared with other files: a module, what one defines, or a value of the language."""
+    if isinstance(owner, FunctionType):  # a decorator's has the name or the code of another file's
+        return module not in {owner.__module__, owner.__globals__.get("__name__")}
+    if isinstance(owner, type) or "__wrapped__" in getattr(owner, "__dict__", ()):
+        return str(owner.__module__) != module
+    if isinstance(owner, Enum):
+        return type(owner).__module__ != module
+    return isinstance(owner, ModuleType | KernelValue)
 
 
 def _print(*values: object, **options: Any) -> None:

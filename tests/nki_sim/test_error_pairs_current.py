@@ -177,6 +177,7 @@ PAIRS: dict[str, tuple[str, str]] = {
     "unsupported_argument": ("nisa.tensor_copy(t, u, colour=1)", "nisa.tensor_copy(t, u, name='copy')"),
     "unsupported": ("nki.baremetal(t)", "nisa.reciprocal(t, u)"),
     "unknown_name": ("nisa.reciprocate(t, u)", "nisa.reciprocal(t, u)"),
+    "forbidden_statement": ("nl.exp = nl.tanh", "exp = nl.tanh"),
     "op": ("nisa.tensor_tensor(t, t, u, nl.exp)", "nisa.tensor_tensor(t, t, u, nl.add)"),
     "function_arguments": ("nl.exp(t, 1, 2, 3, 4)", "nl.exp(t)"),
     # functions of the language

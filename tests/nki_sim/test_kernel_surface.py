@@ -238,8 +238,10 @@ def test_modules_hold_what_they_offer_and_no_imports() -> None:
 
 
 HEAD = """
+from collections import namedtuple
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial, wraps
 
 import nki
 import nki.isa as nisa
@@ -381,3 +383,49 @@ def test_a_kernel_that_shows_or_catches_what_is_its_own_is_not_refused(look: str
     source = f"{HEAD}    {look}\n{END}"
     assert trace_bytes(source, args=[ArraySpec((128, 4), "float32")], repeat=True)
     assert ("print" in look) == ("(128, 4)" in capsys.readouterr().out)
+
+
+CHANGES = [
+    "nl.hbm = 0",
+    "del nl.hbm",
+    "nl.hbm += ''",
+    "for nl.hbm in range(1):\n        pass",
+    "with Swallow() as nl.hbm:\n        pass",
+    "[0 for nl.hbm in range(1)]",
+    "language = nki.language\n    language.hbm = 0",
+    "nl.ndarray.count = 0",
+    "held = nl.NkiTensor\n    held.reshape = None",
+    "held = nl.MemoryRegion\n    held.count = 0",
+    "held = nl.hbm\n    held.count = 0",
+    "held = nl.tile_size\n    held.count = 0",
+    "try:\n        nl.hbm = 0\n    except Exception:\n        pass",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_kernel_imports_stays_as_it_is(change: str) -> None:
+    """A change would reach the kernels that this process traces next."""
+    args, before = [ArraySpec((128, 4), "float32")], {name: dict(vars(MODULES[name])) for name in MODULES}
+    with pytest.raises(KernelError) as caught:
+        trace_bytes(f"{HEAD}    {change}\n{END}", args=args, repeat=True)
+    assert (caught.value.code, caught.value.line > 0) == ("forbidden_statement", True)
+    assert {name: dict(vars(MODULES[name])) for name in MODULES} == before
+    assert not hasattr(MODULES["nki.language"].ndarray, "count")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "own = Own()\n    own.size = 1\n    own.size += 1\n    del own.size",
+        "Own.size = 1",
+        "look.size = 1",
+        "swallow.size = 1",
+        "kernel.size = 1",
+        "@wraps(nl.add)\n    def own():\n        pass\n    own.size = 1",
+        "own = namedtuple('own', 'size')\n    own.size = 1",
+        "own = lru_cache(lambda: 1)\n    own.size = 1",
+        "own = partial(min, 1)\n    own.size = 1",
+    ],
+)
+def test_what_a_file_defines_it_may_change(change: str) -> None:
+    assert trace_bytes(f"{HEAD}    {change}\n{END}", args=[ArraySpec((128, 4), "float32")], repeat=True)

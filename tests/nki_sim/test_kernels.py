@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from nki_sim import targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import SimError
+from nki_sim.frontend.modules import MODULES
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.timing.bounds import MinimalWork, tight_bound
@@ -306,6 +307,7 @@ def test_mutated_kernels_raise_only_the_simulators_errors(draw: Any, kernel: Ker
         )
         text = text[: spot.start()] + other + text[spot.end() :]
     arrays = arguments(kernel)
+    names = dict(vars(MODULES["nki.language"]))
     try:
         program = tracing(text, *arrays, max_instructions=20_000)
         if checks.check(program, targets.load("trn2")):
@@ -313,6 +315,8 @@ def test_mutated_kernels_raise_only_the_simulators_errors(draw: Any, kernel: Ker
         outputs = numerics.run(program, arrays)
     except SimError:
         return
+    finally:
+        assert vars(MODULES["nki.language"]) == names
     assert len(outputs) == len(program.outputs)
     assert schedule(program, targets.load("trn2")).latency_ms > 0
 

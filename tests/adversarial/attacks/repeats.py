@@ -126,6 +126,13 @@ IN_THE_KERNEL = """def count():
     except Exception:
         silu.calls = 1
     return silu.calls"""
+IN_THE_LANGUAGE = """HELD = nl.ndarray
+HELD.calls = 0
+
+
+def count():
+    HELD.calls += 1
+    return HELD.calls"""
 IN_A_CONTEXT = """from contextlib import contextmanager
 
 
@@ -257,6 +264,11 @@ ATTACKS = (
         "right for as many calls as a judge makes: an attribute of the kernel",
         only_once(IN_THE_KERNEL, "count() <= 3"),
         broken("unknown_name"),  # on its first call it asks for an attribute that is not there yet
+    ),
+    Attack(
+        "right for as many calls as a judge makes: an attribute of the language",
+        only_once(IN_THE_LANGUAGE, "count() <= 2"),
+        broken("forbidden_statement"),  # nothing looks there for a count
     ),
     Attack(
         "right for as many calls as a judge makes: an attribute of a context",

@@ -233,7 +233,7 @@ TAMPERING = (
         "the simulator's instructions replaced",
         beside("nisa.activation = nisa.tensor_copy"),
         expect_refusal("forbidden_statement"),
-        unruled=broken("unsupported_argument"),
+        unruled=broken("forbidden_statement"),
     ),
     Attack(
         "NumPy patched",
