@@ -34,6 +34,9 @@ _BUILTIN_CALLS_AT_TOP = frozenset(
 _CONSTANT_MODULES = frozenset(MODULES) - {name for name in MODULES if "nki" in name}
 """Modules whose functions only make values: calling them while a kernel is imported is ordinary Python."""
 
+_CHANGING_DECORATORS = {"dataclass": "dataclasses", "total_ordering": "functools", "wraps": "functools"}
+"""Decorators that change what they get, which could be the language's own, with their modules."""
+
 
 @dataclass(frozen=True, slots=True)
 class RuleOffence:
@@ -72,7 +75,7 @@ def check_source(tree: ast.Module, source: str) -> list[RuleOffence]:
         *_attribute_offences(nodes),
         *_definition_offences(nodes),
         *_module_value_offences(nodes),
-        *_wraps_offences(nodes),
+        *_decorator_offences(nodes),
         *_import_time_offences(tree),
         *_async_offences(nodes),
     ]
@@ -163,34 +166,50 @@ def _builtin_lookups(table: symtable.SymbolTable) -> set[str]:
     return found.union(*(_builtin_lookups(child) for child in table.get_children()))
 
 
-def _wraps_offences(nodes: Nodes) -> Iterator[RuleOffence]:
-    """`functools.wraps`, except on a function, where it sets only the function's attributes."""
+def _decorator_offences(nodes: Nodes) -> Iterator[RuleOffence]:
+    """Decorators that change what they decorate, anywhere but on a definition of the kernel's own."""
     names = {
-        alias.asname or alias.name
+        alias.asname or alias.name: alias.name
         for node in nodes
-        if isinstance(node, ast.ImportFrom) and node.module == "functools"
+        if isinstance(node, ast.ImportFrom)
         for alias in node.names
-        if alias.name == "wraps"
+        if _CHANGING_DECORATORS.get(alias.name) == node.module
     }
-    fine = {id(call) for node in nodes for call in _decorator_calls(node)}
+    fine = {id(part) for node in nodes for part in _own_decorators(node, names)}
     for node in nodes:
-        match node:
-            case ast.Name(id=name) if name in names and id(node) not in fine:
-                yield _make_wraps_offence(node.lineno)
-            case ast.Attribute(attr="wraps") if id(node) not in fine:
-                yield _make_wraps_offence(node.lineno)
+        found = _decorator_name(node, names)
+        if found and id(node) not in fine:
+            hint = f"write @{found} right above a class"
+            if found == "wraps":
+                hint = "write @wraps(function) right above a def"
+            text = f"another use of {_CHANGING_DECORATORS[found]}.{found}"
+            yield RuleOffence("forbidden_name", text, getattr(node, "lineno", 0), hint)
 
 
-def _make_wraps_offence(line: int) -> RuleOffence:
-    hint = "write @wraps(function) right above a def"
-    return RuleOffence("forbidden_name", "another use of functools.wraps", line, hint)
+def _decorator_name(node: ast.AST, names: Mapping[str, str]) -> str:
+    """Return which of the decorators that change something a node names, or nothing."""
+    match node:
+        case ast.Name(id=name):
+            return names.get(name, "")
+        case ast.Attribute(attr=name) if name in _CHANGING_DECORATORS:
+            return name
+    return ""
 
 
-def _decorator_calls(node: ast.AST) -> Iterator[ast.expr]:
-    """Calls of a plain name that decorate a function first."""
+def _own_decorators(node: ast.AST, names: Mapping[str, str]) -> Iterator[ast.expr]:
+    """The names of decorators that get the definition itself: none below them returns something else."""
     match node:
         case ast.FunctionDef(decorator_list=[*_, ast.Call(func=called, args=[ast.Name()], keywords=[])]):
-            yield called
+            if _decorator_name(called, names) == "wraps":
+                yield called
+        case ast.ClassDef(keywords=[], decorator_list=decorators):  # a metaclass returns what it likes
+            for decorator in reversed(decorators):
+                name = decorator
+                if isinstance(decorator, ast.Call) and not decorator.args:
+                    name = decorator.func
+                if _decorator_name(name, names) not in {"dataclass", "total_ordering"}:
+                    return
+                yield name
 
 
 def _attribute_offences(nodes: Nodes) -> Iterator[RuleOffence]:

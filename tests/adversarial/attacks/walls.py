@@ -237,13 +237,21 @@ TAMPERING = (
     ),
     Attack(
         "NumPy patched",
-        beside("import numpy as np", "np.linalg.norm = np.allclose = lambda *a, **k: 0.0"),
+        beside(
+            "import numpy as np",
+            "for owner, name in (np.linalg, 'norm'), (np, 'allclose'):",
+            "    setattr(owner, name, lambda *a, **k: 0.0)",
+        ),
         IMPORT,
         unruled=CORRECT,
     ),
     Attack(
         "the timer patched",
-        beside("import time", "time.perf_counter = time.monotonic = lambda: 0.0"),
+        beside(
+            "import time",
+            "for name in ('perf_counter', 'monotonic'):",
+            "    setattr(time, name, lambda: 0.0)",
+        ),
         IMPORT,
         unruled=CORRECT,
     ),

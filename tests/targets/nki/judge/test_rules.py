@@ -61,6 +61,8 @@ HONEST = [
     "from collections import ChainMap\nfrom enum import Flag, unique\nfrom operator import truediv",
     "import numpy as np\ndef f(a: np.ndarray | None) -> np.ndarray:\n    return np.cumsum([np.log2(8)])",
     "from enum import IntEnum\nfrom contextlib import contextmanager\nclass E(IntEnum):\n    A = 1",
+    "import functools\nfrom dataclasses import dataclass as d\n@functools.total_ordering\n@d\nclass A: pass",
+    "import dataclasses\n@dataclasses.dataclass\nclass A:\n    a: int = dataclasses.field(default=1)",
 ]
 
 ATTACKS = [
@@ -95,6 +97,21 @@ ATTACKS = [
         3,
     ),
     ("from functools import wraps\ndef f(g):\n    @wraps(g)\n    @g\n    def h(): pass", "forbidden_name", 3),
+    (
+        "import nki.language as nl\nfrom dataclasses import dataclass as d\ndef f():\n    d(nl.NkiTensor)",
+        "forbidden_name",
+        4,
+    ),
+    ("from dataclasses import dataclass\ndef f(c):\n    g = dataclass\n    g(c)", "forbidden_name", 3),
+    ("import dataclasses as d\ndef f(c):\n    d.dataclass(order=True)(c)", "forbidden_name", 3),
+    ("from dataclasses import dataclass\n@dataclass\n@f\nclass A: pass", "forbidden_name", 2),
+    ("from dataclasses import dataclass\n@dataclass(A)\nclass A: pass", "forbidden_name", 2),
+    ("from functools import total_ordering\ndef f(c):\n    return total_ordering(c)", "forbidden_name", 3),
+    (
+        "from dataclasses import dataclass\n@dataclass\nclass A(metaclass=lambda *_: B):\n    pass",
+        "forbidden_name",
+        2,
+    ),
     ("import numpy as np\ndef f():\n    return np.ndarray((9,))", "forbidden_import", 3),
     ("import numpy as np\ndef f(a: [np.ndarray]):\n    pass", "forbidden_import", 2),
     ("from numpy import ndarray", "forbidden_import", 1),
