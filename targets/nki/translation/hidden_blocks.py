@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from targets.base import UntranslatableError
 from targets.nki.translation.access import Atom
 from targets.nki.translation.layout import PARTITIONS, BlockRange, Nest
 from targets.nki.translation.merge import split_rows
@@ -38,9 +39,13 @@ def split_into_blocks(stores: Sequence[Store]) -> tuple[list[Store], tuple[Atom,
     found, loops = list(stores), list[Atom]()
     for loop in sorted(_masked_sums(stores), key=lambda atom: atom.name):
         blocks = -(-loop.size // PARTITIONS)
-        if blocks > 1 and loop.size % blocks == 0:
+        if blocks == 1 or loop.size % blocks:
+            continue
+        try:
             found, _, outer = split_rows(found, (), loop, loop.size // blocks)
-            loops.append(outer)
+        except UntranslatableError:
+            continue  # boxes of an assembled value that do not end with a block
+        loops.append(outer)
     return found, tuple(loops)
 
 

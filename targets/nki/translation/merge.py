@@ -14,6 +14,7 @@ from math import prod
 
 import numpy as np
 
+from targets.base import UntranslatableError
 from targets.nki.translation.access import Access, Atom, make_access
 from targets.nki.translation.layout import PARTITIONS
 from targets.nki.translation.stage import RowPair, Store
@@ -28,6 +29,7 @@ from targets.nki.translation.values import (
     Reduce,
     Scan,
     Select,
+    SpreadSum,
     Table,
     Unary,
     Value,
@@ -133,6 +135,21 @@ class ValueChange:
         """Return a load over the new loops."""
         return replace(load, access=self.access(load.access))
 
+    def part(self, part: Part) -> Part:
+        """Return a box of an assembled value over the new loops."""
+        return replace(part, value=self.value(part.value))
+
+    def loop(self, atom: Atom) -> Atom:
+        """Return the new loop in the place of one that has to stay a single one.
+
+        Raises:
+            UntranslatableError: it does not.
+        """
+        loops = self.loops((atom,))
+        if len(loops) != 1:
+            raise UntranslatableError(f"a loop that stays whole, {atom.name}, is to be split or merged")
+        return loops[0]
+
     def store(self, store: Store) -> Store:
         """Return a store over the new loops."""
         return replace(store, value=self.value(store.value), access=self.access(store.access))
@@ -147,10 +164,8 @@ class ValueChange:
         if not self.is_changed(value):
             return value
         match value:
-            case Table():
-                return self.table(value)
-            case Load():
-                return self.load(value)
+            case Table() | Load() | PairedLoad() | KeptRows():
+                return self._change_source(value)
             case Unary():
                 return replace(value, value=self.value(value.value))
             case Binary():
@@ -163,6 +178,8 @@ class ValueChange:
                 )
             case Reduce():
                 return replace(value, value=self.value(value.value), over=self.loops(value.over))
+            case SpreadSum():
+                return replace(value, value=self.value(value.value), along=self.loop(value.along))
             case Contract():
                 pairs = tuple((self.value(left), self.value(right)) for left, right in value.pairs)
                 return replace(value, pairs=pairs, over=tuple(self.loops(own) for own in value.over))
@@ -172,11 +189,25 @@ class ValueChange:
                     factor=self.value(value.factor),
                     term=self.value(value.term),
                     initial=self.value(value.initial),
+                    along=self.loop(value.along),
                 )
             case Assembled():
-                parts = tuple(Part(self.value(part.value), part.box) for part in value.parts)
+                parts = tuple(map(self.part, value.parts))
                 return replace(value, parts=parts, loops=self.loops(value.loops))
         raise AssertionError(value)
+
+    def _change_source(self, value: Table | Load | PairedLoad | KeptRows) -> Value:
+        """What has no operands, over the new loops."""
+        match value:
+            case Table():
+                return self.table(value)
+            case Load():
+                return self.load(value)
+            case PairedLoad():
+                load = replace(value.load, access=self.access(value.load.access))
+                return replace(value, load=load, both=self.loop(value.both))
+            case KeptRows():
+                return replace(value, loops=tuple(map(self.loop, value.loops)))
 
 
 class _Merger(ValueChange):
@@ -210,6 +241,10 @@ class LoopRenaming(ValueChange):
 
     def table(self, table: Table) -> Table:
         return replace(table, loops=self.loops(table.loops))
+
+    def part(self, part: Part) -> Part:
+        box = tuple((self.loop(atom), start, self.loop(own)) for atom, start, own in part.box)
+        return Part(self.value(part.value), box)
 
 
 class _Pairing(_Merger):
@@ -372,8 +407,8 @@ class _Splitter(ValueChange):
     def __init__(self, atom: Atom, inner: int, kept: Mapping[Value, Value] | None = None) -> None:
         super().__init__(frozenset({atom}), kept)
         self.atom = atom
-        self.outer = Atom(f"{atom.name}o", atom.size // inner)
-        self.inner = Atom(f"{atom.name}i", inner)
+        self.outer, self.inner = atom.split(inner)
+        self._in_boxes: dict[Atom, _Splitter] = {}
 
     def access(self, access: Access) -> Access:
         terms: list[tuple[Atom, int]] = []
@@ -392,6 +427,23 @@ class _Splitter(ValueChange):
         loops = self.loops(table.loops)
         return replace(table, numbers=table.numbers.reshape([atom.size for atom in loops]), loops=loops)
 
+    def part(self, part: Part) -> Part:
+        value, box = self.value(part.value), list[tuple[Atom, int, Atom]]()
+        for atom, start, own in part.box:
+            if atom != self.atom:
+                box.append((atom, start, self.loop(own)))
+                continue
+            first, rest = divmod(start, self.inner.size)
+            if own.size == 1:  # one step of the inner loop, in one of the outer one
+                box += [(self.outer, first, own), (self.inner, rest, Atom(f"{own.name}i", 1))]
+                continue
+            if rest or own.size % self.inner.size:
+                raise UntranslatableError(f"a box of {own.size} from {start} on, in a loop that is split")
+            splitter = self._in_boxes.setdefault(own, _Splitter(own, self.inner.size))
+            value = splitter.value(value)
+            box += [(self.outer, first, splitter.outer), (self.inner, 0, splitter.inner)]
+        return Part(value, tuple(box))
+
 
 def split_rows(
     stores: Sequence[Store],
@@ -404,6 +456,9 @@ def split_rows(
     """Return the stores with a loop split, the loops of the nest, and the outer part of the split one.
 
     `kept` has values that are put in the place of others instead.
+
+    Raises:
+        UntranslatableError: an operation needs the loop whole, or a box begins or ends inside a step.
     """
     splitter = _Splitter(atom, inner, kept)
     return [splitter.store(store) for store in stores], splitter.loops(atoms), splitter.outer

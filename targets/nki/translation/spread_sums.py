@@ -16,7 +16,7 @@ from targets.nki.translation.patterns import Substitution
 from targets.nki.translation.products import Bank, bank_parts
 from targets.nki.translation.stage import Rows, StageContext, Store, Tile
 from targets.nki.translation.transposes import add_copy
-from targets.nki.translation.values import Load, Reduce, SpreadSum, Value
+from targets.nki.translation.values import KeptRows, Load, Reduce, SpreadSum, Value
 
 _FEWEST_ROWS = 64
 """Rows from which the tensor engine adds them up: fewer leave most of it empty."""
@@ -65,9 +65,10 @@ def find_neighbours(value: Value) -> set[Atom]:
 
 
 def _longer_sums(stores: Sequence[Store], rows: int) -> list[Atom]:
-    """The loops of sums that have several steps for each row."""
+    """The loops of sums that have several steps for each row, but not those of rows kept on the chip."""
     items = {item for store in stores for item in store.value.walk()}
     loops = {atom for item in items if isinstance(item, Reduce) for atom in item.over}
+    loops -= {atom for item in items if isinstance(item, KeptRows) for atom in item.loops}
     fits = (atom for atom in loops if atom.size > rows and atom.size % rows == 0)
     return sorted(fits, key=lambda atom: atom.name)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from targets.base import UntranslatableError
 from targets.nki.translation import convolution
 from targets.nki.translation.access import Atom
 from targets.nki.translation.layout import is_batch, rank_rows
@@ -86,7 +87,10 @@ def _find_spread(
         return
     stores = with_own_loops(stores, row)
     for inner, outside in [*row_groups(stores, row, atoms), (1, ())]:
-        found = None if outside else _spread_layout(stores, atoms, row, inner)
+        try:
+            found = None if outside else _spread_layout(stores, atoms, row, inner)
+        except UntranslatableError:
+            continue  # something in the sums needs a loop as it is
         if found is not None:
             yield f"{row.name}{_SPREAD}" + (f" by {inner}" if inner > 1 else ""), found
 
