@@ -27,7 +27,8 @@ _IN_FLOAT64 = """
 
 def _in_float64(compute):
     def reference(*arrays):
-        found = compute(*(a.astype("float64") if a.dtype.kind == "f" else a for a in arrays))
+        # bfloat16 and float8 are no types of NumPy itself: their kind is "V"
+        found = compute(*(a.astype("float64") if a.dtype.kind in "fV" else a for a in arrays))
         items = found if isinstance(found, tuple) else (found,)
         items = tuple(item.reshape(1) if getattr(item, "shape", None) == () else item for item in items)
         return items if isinstance(found, tuple) else items[0]
@@ -37,7 +38,7 @@ def _in_float64(compute):
 
 reference = _in_float64(reference)  # what a kernel is compared with has no rounding of its own
 """
-"""What a reference's text ends with in a problem: engineers' arrays are float32, numbers no arrays."""
+"""What a reference's text ends with in a problem: engineers' arrays are narrow floats, numbers no arrays."""
 
 
 @dataclass(frozen=True, slots=True)

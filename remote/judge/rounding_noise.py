@@ -18,6 +18,8 @@ Array = NDArray[Any]
 
 _CHUNK = 128
 _MX_GROUP = 32
+_FLOATS = "fV"
+"""Kinds of types that hold fractions: bfloat16 and float8 are no types of NumPy itself."""
 _MX_HEADROOM = 7
 """The exponent of the largest element of a group of float8_e4m3fn: half of what that type reaches."""
 
@@ -125,7 +127,7 @@ def _matmul(left: Array, right: Array, **kwargs: Any) -> Any:
 
 def _round_to_mx(array: Array) -> Array:
     """Round to 8 bits with a power of two as the scale of each 32 neighbours in a row."""
-    if array.dtype.kind != "f" or not array.size:
+    if array.dtype.kind not in _FLOATS or not array.size:
         return array
     pad = [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % _MX_GROUP)]
     groups = np.pad(np.asarray(array, np.float32), pad).reshape(*array.shape[:-1], -1, _MX_GROUP)

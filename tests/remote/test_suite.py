@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import seeds
 from remote.judge import comparison, suite, tiles
 from remote.judge import tiled_reference as parts
-from remote.judge.rounding_noise import run_in_float32, run_in_narrow_type
+from remote.judge.rounding_noise import run_in_float32, run_in_narrow_type, run_with_mx_products
 from remote.judge.tiled_reference import SeparableAxis, make_tiled_reference
 from seeds.inputs import draw_inputs
 from seeds.spec import ProblemSpec, parse_spec
@@ -321,6 +321,15 @@ def test_where_products_of_mx_operands_cancel_is_no_set_to_judge_by(product, nam
     assert errors[0] == 0
     assert errors[1] > 1e-4
     assert (errors[1] > 0.06) == is_lost
+
+
+def test_operands_of_bfloat16_are_rounded_for_mx_products_too():
+    rng = np.random.default_rng(4)
+    narrow = [rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((8, 64), (64, 8))]
+    wide = [array.astype(np.float32) for array in narrow]
+    found, expected = (run_with_mx_products(np.matmul, arrays) for arrays in (narrow, wide))
+    assert np.array_equal(found.astype(np.float32), expected)
+    assert not np.array_equal(expected, run_in_float32(np.matmul, wide, 3))
 
 
 def test_what_is_computed_in_a_narrow_type_is_rounded_after_each_step():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -58,6 +59,17 @@ def test_what_a_file_declares_becomes_a_problem(reference, tmp_path):
     product = computes["reference"](np.full((4, 6), third), np.full(6, third))
     assert product.dtype == np.float64, "a kernel is compared with what has no rounding of its own"
     assert np.array_equal(product, np.full((4, 6), float(third) ** 2))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_narrow_inputs_are_computed_with_in_float64(name, reference):
+    problem = make_problem(read_reference(reference(TEXT)), [OutputShape((4, 6), "float32")])
+    computes: dict[str, Any] = {}
+    exec(problem.files["reference.py"], computes)
+    third = np.full((4, 6), 1 / 3).astype(ml_dtypes.finfo(name).dtype)
+    found = computes["reference"](third, third[0])
+    assert found.dtype == np.float64
+    assert np.array_equal(found, third.astype(float) ** 2)
 
 
 @pytest.mark.parametrize(
