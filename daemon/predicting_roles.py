@@ -47,6 +47,8 @@ from targets.registry import load_target
 
 LOOK_AHEAD_SHARE = 0.6
 """The share of a run's remaining time that a look-ahead may take, so that what it finds can be judged."""
+LAST_PREDICTIONS = 8
+"""Kernels that it may still ask for when that share is used up, to complete what it has found."""
 SIMPLIFY_SECONDS = 600.0
 """How long a simplification may take; the winner then stays as it is."""
 
@@ -77,8 +79,9 @@ class PredictingRoles:
         """Let a planner search by predicted latencies; only the variants that it found are logged."""
         left = None if asked.drawn else self._remaining_seconds(run)
         until = None if left is None else time.monotonic() + LOOK_AHEAD_SHARE * left
+        limit = None if until is None else _TimeLimit(until, LAST_PREDICTIONS)
         with self._keep_predictions(
-            run, key, asked, steps=steps, author=proposer.name, until=until
+            run, key, asked, steps=steps, author=proposer.name, limit=limit
         ) as predict:
             answer = await proposer.look_ahead(asked, self._log.get_blob, predict)
         variants = canonical_json(answer.variants.model_dump(mode="json"))
@@ -187,12 +190,12 @@ class PredictingRoles:
         *,
         steps: EffectSteps,
         author: str,
-        until: float | None = None,
+        limit: _TimeLimit | None = None,
     ) -> Iterator[Predict]:
         """Predict with the run's evaluator for an effect, and record the answers in batches.
 
-        Answers after the effect's round has closed are useless, so it then raises instead of answering. After
-        `until`, by the monotonic clock, it raises PredictionsEndedError.
+        Answers after the effect's round has closed are useless, so it then raises instead of answering. When
+        `limit` is reached, it raises PredictionsEndedError.
         """
         with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
 
@@ -210,8 +213,8 @@ class PredictingRoles:
                 for batch in batched(fresh.items(), steps.batch_size):
                     if self._log.run_state(run).is_round_over(key):
                         raise RoleError(ErrorInfo(code="round_over", message="its round closed meanwhile"))
-                    if until is not None and time.monotonic() > until:
-                        raise PredictionsEndedError
+                    if limit is not None:
+                        limit.spend(len(batch))
                     part = replace(wanted, sources=tuple(source for _, source in batch))
                     told = await self._predict_kernels(key, evaluator, part)
                     await steps.record_answers(
@@ -233,6 +236,29 @@ class PredictingRoles:
         found = sum(one.latency_ms is not None for one in answer)
         log.info("kernels_predicted", key=str(key), predicted=found, failed=len(answer) - found)
         return answer
+
+
+@dataclass(slots=True)
+class _TimeLimit:
+    """Ends an effect's predictions at `until`, by the monotonic clock, except for the last few."""
+
+    until: float
+    left: int
+    ended: bool = False
+
+    def spend(self, count: int) -> None:
+        """Allow `count` predictions.
+
+        Raises:
+            PredictionsEndedError: the time is up. It is raised once before the last predictions are allowed,
+                and again when fewer than `count` are left.
+        """
+        if time.monotonic() <= self.until:
+            return
+        if not self.ended or count > self.left:
+            self.ended = True
+            raise PredictionsEndedError
+        self.left -= count
 
 
 @dataclass(frozen=True, slots=True)

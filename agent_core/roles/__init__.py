@@ -61,7 +61,8 @@ class RoleError(Exception):
 class PredictionsEndedError(RoleError):
     """There are no more predictions for this request: their share of the run's time is used up.
 
-    A look-ahead answers with what it has found by then, so that there is time to judge it.
+    A look-ahead answers with what it has found by then, so that there is time to judge it. It may ask for a
+    few kernels more, to complete that; how many is for the daemon to say, by raising this again.
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
 
 import pytest
 
@@ -212,22 +211,28 @@ async def test_looking_ahead_ends_when_its_round_has_closed(event_log):
 
 
 @pytest.mark.parametrize(
-    ("cap_seconds", "share", "ends"), [(1000.0, 0.0, True), (1000.0, 1.0, False), (None, 0.0, False)]
+    ("cap_seconds", "share", "answered"),
+    [(1000.0, 0.0, "_12__"), (1000.0, 1.0, "01234"), (None, 0.0, "01234")],
 )
-async def test_looking_ahead_leaves_time_to_judge(event_log, monkeypatch, cap_seconds, share, ends):
+async def test_looking_ahead_leaves_time_to_judge(event_log, monkeypatch, cap_seconds, share, answered):
     class Asking(ScriptedProposer):
         async def look_ahead(self, request, read, predict):
-            with suppress(PredictionsEndedError):
-                told.extend(await predict(["x = 1"]))
+            for number in range(5):
+                try:
+                    await predict([f"x = {number}"])
+                    told.append(f"{number}")
+                except PredictionsEndedError:
+                    told.append("_")
             return await super().look_ahead(request, read, predict)
 
     monkeypatch.setattr(predicting_roles, "LOOK_AHEAD_SHARE", share)
-    told: list[object] = []
+    monkeypatch.setattr(predicting_roles, "LAST_PREDICTIONS", 2)
+    told: list[str] = []
     run, _ = await in_first_round(event_log, fakes.CONFIG.model_copy(update={"cap_seconds": cap_seconds}))
     runner = EffectRunner(event_log, workers_with(Asking()))
     effect = look_ahead(event_log, run)
     await runner.perform(run, effect.key, await admit(event_log, run, effect))
-    assert bool(told) != ends
+    assert "".join(told) == answered
 
 
 async def next_effects(event_log: EventLog, run: str) -> list[Effect]:

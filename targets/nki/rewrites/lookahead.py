@@ -174,16 +174,23 @@ class LookaheadSearch:
             await self._run_generations()
 
     async def try_together(
-        self, source: str, latency_ms: float, steps: Sequence[RewriteStep]
+        self, source: str, latency_ms: float, sequences: Sequence[Sequence[RewriteStep]]
     ) -> list[SearchNode]:
-        """Predict the searched kernel after these steps, as far as they apply; return what `run` does."""
-        made = await self.combine(source, steps) if steps else []
-        if made and made[-1][1] not in self.found:
-            numbers, text = made[-1]
-            root = SearchNode(source, (), latency_ms, 0)
-            with suppress(PredictionsEndedError):
-                (answer,) = await self._predict_sources([text])
-                self._add_node(root, [steps[number] for number in numbers], text, answer)
+        """Predict the searched kernel after each of these sequences, as far as their steps apply.
+
+        Return what `run` does.
+        """
+        told = [steps for steps in sequences if steps]
+        made = await asyncio.gather(*(self.combine(source, steps) for steps in told))
+        ends: dict[str, list[RewriteStep]] = {}
+        for steps, prefixes in zip(told, made, strict=True):
+            for numbers, text in prefixes[-1:]:
+                if text not in self.found:
+                    ends.setdefault(text, [steps[number] for number in numbers])
+        root = SearchNode(source, (), latency_ms, 0)
+        answers = await self._predict_last(list(ends))
+        for (text, steps), answer in zip(ends.items(), answers, strict=False):
+            self._add_node(root, steps, text, answer)
         return sorted(self.found.values(), key=node_order)
 
     async def _run_generations(self) -> None:
@@ -421,6 +428,13 @@ class LookaheadSearch:
                 self.failed += one.latency_ms is None
                 self.instructions += one.instructions
         return [self._answers[source] for source in sources]
+
+    async def _predict_last(self, sources: Sequence[str]) -> Sequence[PredictedLatency]:
+        """Predict kernels that complete what was found; return nothing if even these are too many."""
+        for _ in range(2):  # If the time is up, the first question may only tell so.
+            with suppress(PredictionsEndedError):
+                return await self._predict_sources(sources)
+        return ()
 
     def _add_node(
         self, node: SearchNode, steps: Sequence[RewriteStep], source: str, answer: PredictedLatency

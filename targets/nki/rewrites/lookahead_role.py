@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from math import log
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,8 @@ NEAR_EQUAL = 1.005
 """Ratio of predicted latencies below which two kernels count as equally fast."""
 MAX_NEAR_EQUALS = 2
 """Kernels that are judged of a group of equally fast ones; the second one, in case the first is wrong."""
-FINER_SEQUENCES = 3
-"""Sequences with fewer split products that are predicted if the fastest kernel rounds too much."""
+FINER_SPLITS = 3
+"""Single splits that are predicted if the fastest kernel rounds too much, and pairs of these."""
 SPLITTING = "split_products"
 """The technique whose steps round."""
 NARROW_FUNCTIONS = frozenset({"log", "sqrt", "rsqrt", "reciprocal", "sin", "arctan"})
@@ -74,7 +75,7 @@ async def _search_variants(
     )
     if request.drawn:
         return await random_baseline.draw_and_predict(request, parent, ask, told, scale)
-    engine = _EngineClient(request, context, scale, ask, told)
+    engine = EngineClient(request, context, scale, ask, told)
     limits = SearchLimits(request.predictions, request.instructions, request.depth, request.width)
     chances = Random(request.draw)  # noqa: S311  a search, no secret
     search = LookaheadSearch(engine.expand_kernel, engine.combine_steps, scale.predict, limits, chances)
@@ -83,11 +84,11 @@ async def _search_variants(
     found = await search.run(parent, raised_ms, leads)
     if found and any(map(_narrows_domain, found[0].steps)):
         wide = [step for step in found[0].steps if not _narrows_domain(step)]
-        found = await search.try_together(parent, raised_ms, wide)
+        found = await search.try_together(parent, raised_ms, [wide])
     rough = await engine.find_rough(found)
     if found and found[0].source in rough:
-        for steps in make_finer_sequences(found, rough):
-            found = await search.try_together(parent, raised_ms, steps)
+        finer = await make_finer_sequences(engine, parent, found)
+        found = await search.try_together(parent, raised_ms, finer)
         rough = await engine.find_rough(found)
     chosen = select_variants(found, request.variants, parent_ms, frozenset(request.known), rough=rough)
     reasons = (*engine.left_out, *search.reasons)
@@ -102,7 +103,7 @@ async def _search_variants(
 
 
 @dataclass(frozen=True, slots=True)
-class _EngineClient:
+class EngineClient:
     """The search's interface to the rewrite engine."""
 
     request: LookAheadRequest
@@ -156,22 +157,53 @@ class _EngineClient:
             )
         return found
 
-    async def find_rough(self, found: Sequence[SearchNode]) -> frozenset[str]:
-        """Return those kernels whose rounding may exceed the problem's tolerance.
+    async def find_rough(self, found: Sequence[SearchNode]) -> dict[str, float]:
+        """Return those kernels whose rounding may exceed the problem's tolerance, with their errors.
 
         It is estimated once for all kernels with the same splits, because other rewrites do not change it.
         """
         alike: dict[frozenset[str], list[SearchNode]] = {}
         for one in found:
-            alike.setdefault(frozenset(step.site for step in one.steps if _splits(step)), []).append(one)
-        groups = [group for group in alike.values() if "bfloat16" in group[0].source]
-        if not groups:
-            return frozenset()
-        sources = [group[0].source for group in groups]
-        made = await self.ask({"job": "rounding", "sources": sources, **self.shapes})
-        errors = zip(groups, made["rounding"], strict=True)
-        rough = (group for group, error in errors if error > self.shapes["rel_l2"])
-        return frozenset(one.source for group in rough for one in group)
+            alike.setdefault(_split_sites(one), []).append(one)
+        errors = await self._estimate_rounding([group[0].source for group in alike.values()])
+        rough = zip(alike.values(), errors, strict=True)
+        most = self.shapes["rel_l2"]
+        return {one.source: error for group, error in rough if error > most for one in group}
+
+    async def place_fine_splits(
+        self, source: str, before: Sequence[RewriteStep], splits: Sequence[RewriteStep]
+    ) -> list[tuple[int, RewriteStep]]:
+        """Those splits that alone round little enough, with the number of steps before them.
+
+        A split comes after all of these steps, or, if it does not apply there, as late as it does.
+        """
+        made = await asyncio.gather(*(self._place_split(source, before, split) for split in splits))
+        placed = [(split, *one) for split, one in zip(splits, made, strict=True) if one is not None]
+        errors = await self._estimate_rounding([text for _, _, text in placed])
+        return [
+            (at, split)
+            for (split, at, _), error in zip(placed, errors, strict=True)
+            if error <= self.shapes["rel_l2"]
+        ]
+
+    async def _place_split(
+        self, source: str, before: Sequence[RewriteStep], split: RewriteStep
+    ) -> tuple[int, str] | None:
+        """How many steps come before a split, and the kernel; None if it applies nowhere."""
+        for at in range(len(before), -1, -1):
+            made = await self.combine_steps(source, [*before[:at], split, *before[at:]])
+            if made and at in made[-1][0]:
+                return at, made[-1][1]
+        return None
+
+    async def _estimate_rounding(self, sources: Sequence[str]) -> list[float]:
+        """Estimated relative errors of kernels; 0 where nothing is rounded."""
+        asked = [source for source in sources if "bfloat16" in source]
+        if not asked:
+            return [0.0] * len(sources)
+        made = await self.ask({"job": "rounding", "sources": asked, **self.shapes})
+        told = dict(zip(asked, made["rounding"], strict=True))
+        return [told.get(source, 0.0) for source in sources]
 
     async def combine_steps(
         self, source: str, steps: Sequence[RewriteStep]
@@ -209,21 +241,42 @@ def _prediction_reason(variant: Variant, parent_ms: float) -> str:
     return f"looking ahead predicts {variant.latency_ms:.4g} ms, {verb} from {parent_ms:.4g} ms: {gains}"
 
 
-def make_finer_sequences(found: Sequence[SearchNode], rough: frozenset[str]) -> list[list[RewriteStep]]:
-    """The steps of the fastest kernel with single splits of kernels that round less, and without splits."""
+async def make_finer_sequences(
+    engine: EngineClient, parent: str, found: Sequence[SearchNode]
+) -> list[list[RewriteStep]]:
+    """The steps of the fastest kernel with fewer splits: two, one or none of those that round little alone.
+
+    A pair may round too much as well. Which ones do depends on the inputs, so whole outputs tell.
+    """
     steps = found[0].steps
-    splits = [step for one in found if one.source not in rough for step in one.steps if _splits(step)]
-    best: dict[str, RewriteStep] = {}
-    for step in sorted(splits, key=lambda step: -step.speedup):
-        best.setdefault(step.site, step)
     at = next((number for number, step in enumerate(steps) if _splits(step)), len(steps))
     before, after = steps[:at], [step for step in steps[at:] if not _splits(step)]
-    kept = [[split] for split in list(best.values())[: FINER_SEQUENCES - 1]]
-    return [[*before, *split, *after] for split in (*kept, [])]
+    best: dict[str, RewriteStep] = {}
+    for step in sorted((step for one in found for step in one.steps), key=lambda step: -step.speedup):
+        if _splits(step):
+            best.setdefault(step.site, step)
+    placed = await engine.place_fine_splits(parent, before, list(best.values())[: 2 * FINER_SPLITS])
+    placed = placed[:FINER_SPLITS]
+    kept = [*combinations(placed, 2), *combinations(placed, 1), ()]
+    return [[*_insert_splits(before, splits), *after] for splits in kept]
+
+
+def _insert_splits(
+    steps: Sequence[RewriteStep], splits: Sequence[tuple[int, RewriteStep]]
+) -> list[RewriteStep]:
+    """The steps with each split after as many of them as its number says."""
+    rows = range(len(steps) + 1)
+    return [
+        step for at in rows for step in (*(one for place, one in splits if place == at), *steps[at : at + 1])
+    ]
 
 
 def _splits(step: RewriteStep) -> bool:
     return step.technique == SPLITTING
+
+
+def _split_sites(one: SearchNode) -> frozenset[str]:
+    return frozenset(step.site for step in one.steps if _splits(step))
 
 
 def select_variants(
@@ -232,7 +285,7 @@ def select_variants(
     parent_ms: float,
     known: frozenset[str],
     *,
-    rough: frozenset[str] = frozenset(),
+    rough: Mapping[str, float] | None = None,
 ) -> list[SearchNode]:
     """Return `count` kernels to judge: faster than the parent, preferably different from one another.
 
@@ -240,7 +293,8 @@ def select_variants(
     the same predicted latency: judging the others would take time and tell little. If there are fewer, one
     slower kernel is included, because the way forward may lead through it. The fastest without a new
     function of a narrow domain is always there, since all others may fail for that function. For the same
-    reason at most half are in `rough`, kernels that may round too much, if there are others.
+    reason at most half are in `rough`, kernels that may round too much with their estimated errors, if there
+    are others.
     """
     fresh = {one.code: one for one in reversed(found) if one.code not in known}
     ordered = sorted(fresh.values(), key=node_order)
@@ -251,7 +305,7 @@ def select_variants(
             chosen.append(one)
     rest = [one for one in faster if not any(_is_near_duplicate(one, other) for other in chosen)]
     slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLOWDOWN_LIMIT * parent_ms]
-    mixed = _mix_rough(_thin_near_equals([*chosen, *rest]), faster, rough, most=max(1, count // 2))
+    mixed = _mix_rough(_thin_near_equals([*chosen, *rest]), faster, rough or {}, most=max(1, count // 2))
     picked = [*mixed, *slower[:1]][:count]
     wide = next(filter(_is_wide, faster), None)
     if wide is None or wide in picked or len(picked) < 2:
@@ -260,17 +314,29 @@ def select_variants(
 
 
 def _mix_rough(
-    variants: list[SearchNode], faster: Sequence[SearchNode], rough: frozenset[str], *, most: int
+    variants: list[SearchNode], faster: Sequence[SearchNode], rough: Mapping[str, float], *, most: int
 ) -> list[SearchNode]:
     """Keep `most` rough variants if there are others, of which the first comes second at the latest."""
     fine = [one for one in variants if one.source not in rough]
     fine = fine or [one for one in faster if one.source not in rough][:1]
     if not fine:
         return variants
-    kept = [one for one in variants if one.source in rough][:most]
+    kept = _order_rough([one for one in variants if one.source in rough], rough)[:most]
     mixed = [one for one in variants if one in kept or one in fine[1:]]
     mixed.insert(0 if variants[0] is fine[0] else 1, fine[0])
     return mixed
+
+
+def _order_rough(variants: Sequence[SearchNode], rough: Mapping[str, float]) -> list[SearchNode]:
+    """The fastest one, then those that round less, one of each set of split products first.
+
+    If the fastest is refuted, so are those that split the same products.
+    """
+    ordered = [*variants[:1], *sorted(variants[1:], key=lambda one: rough[one.source])]
+    first: dict[frozenset[str], SearchNode] = {}
+    for one in ordered:
+        first.setdefault(_split_sites(one), one)
+    return [*first.values(), *(one for one in ordered if one not in first.values())]
 
 
 def _thin_near_equals(variants: Sequence[SearchNode]) -> list[SearchNode]:

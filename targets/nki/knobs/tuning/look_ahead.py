@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
-from agent_core.roles import LookAheadAnswer, Predict
+from agent_core.roles import LookAheadAnswer, Predict, PredictionsEndedError
 from state.model import PredictedLatency, RewriteStep, digest_of
 from targets.nki.knobs.search import SearchMode
 from targets.nki.knobs.tuning.history import TECHNIQUE, commonest_failure, judged_points, origin_point
@@ -90,9 +90,16 @@ class KnobLookAhead:
         self.random = Random(self.request.draw)  # noqa: S311  a search, no secret
 
     async def run(self) -> LookAheadAnswer:
-        """Search as far as the request's counts allow."""
-        defaults = await self._predict_defaults()
-        start = self._note_start(defaults)
+        """Search as far as the request's counts and its time allow."""
+        defaults: Sequence[str] = ()
+        try:
+            defaults = await self._predict_defaults()
+            await self._predict_batches(self._note_start(defaults))
+        except PredictionsEndedError as ended:
+            self.reasons.append(ended.info.message)
+        return self._choose_answer(defaults)
+
+    async def _predict_batches(self, start: str) -> None:
         exhausted: set[str] = set()
         idle = 0
         while idle < PATIENCE and self._has_room() and len(exhausted) < len(self._history):
@@ -102,7 +109,6 @@ class KnobLookAhead:
                 idle = 0 if before > GAIN * self._best_ms() else idle + 1
             else:
                 exhausted.add(variant)
-        return self._choose_answer(defaults)
 
     async def draw(self) -> LookAheadAnswer:
         """Draw points uniformly; return the fastest of more, where predictions are allowed."""

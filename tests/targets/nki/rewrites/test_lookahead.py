@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import log, prod
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from state.model import ErrorInfo, PredictedLatency, RewriteStep, digest_of
 from targets.nki.rewrites.lookahead import ExpandKernel, LookaheadSearch, SearchLimits
 from targets.nki.rewrites.lookahead_role import (
     NARROW_FUNCTIONS,
+    EngineClient,
     make_finer_sequences,
     select_variants,
 )
@@ -341,31 +343,69 @@ def test_one_kernel_has_no_function_of_a_narrow_domain():
 def test_at_most_half_of_the_kernels_may_round_too_much():
     names = "abcdefgh"
     reached = [search_node(name, 50 + number) for number, name in enumerate(names)]
-    rough = frozenset("abcdefg")
+    rough = dict.fromkeys("abcdefg", 3e-5)
     chosen = select_variants(reached, 4, 100.0, frozenset(), rough=rough)
     assert [one.source for one in chosen] == ["a", "h", "b"]
-    chosen = select_variants(reached, 4, 100.0, frozenset(), rough=frozenset("bcdefg"))
+    chosen = select_variants(reached, 4, 100.0, frozenset(), rough=dict.fromkeys("bcdefg", 3e-5))
     assert [one.source for one in chosen] == ["a", "b", "c", "h"]
-    chosen = select_variants(reached, 4, 100.0, frozenset(), rough=frozenset(names))
+    chosen = select_variants(reached, 4, 100.0, frozenset(), rough=dict.fromkeys(names, 3e-5))
     assert [one.source for one in chosen] == ["a", "b", "c", "d"]
 
 
-def test_sequences_with_fewer_split_products_are_those_of_kernels_that_round_less():
-    every, gate, up, engine = (
+class RoundingEngine:
+    """Writes a kernel that names its steps. All products at once round too much.
+
+    `products to up` are split before the loops are fused, `products to nothing` nowhere.
+    """
+
+    async def ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        if job["job"] == "rounding":
+            return {"rounding": [3e-5 if "all products" in source else 1e-5 for source in job["sources"]]}
+        sites = [told["site"] for told in job["steps"]]
+        gone = {"products to nothing"} | ({"products to up"} if "i and j" in sites[:1] else set())
+        kept = tuple(number for number, site in enumerate(sites) if site not in gone)
+        return {"made": [{"steps": kept, "source": "bfloat16 " + ", ".join(sites)}] if kept else []}
+
+    def client(self) -> EngineClient:
+        nothing: Any = None
+        return EngineClient(nothing, nothing, nothing, self.ask, {"rel_l2": 2e-5})
+
+
+async def test_sequences_with_fewer_split_products_have_two_one_or_none():
+    first, every, gone, gate, up, engine = (
         RewriteStep(technique=technique, site=site, title=site, speedup=speedup)
         for technique, site, speedup in (
+            ("fuse_loops", "i and j", 1.1),
             ("split_products", "all products", 1.3),
+            ("split_products", "products to nothing", 1.2),
             ("split_products", "products to gate", 1.08),
             ("split_products", "products to up", 1.09),
             ("engine", "copy", 1.01),
         )
     )
-    all_split, one, other, two = (
+    found = [
         SearchNode(name, steps, 50, 10, name)
-        for name, steps in zip("abcd", ((every, engine), (gate,), (engine, up), (gate, up)), strict=True)
-    )
-    made = make_finer_sequences([all_split, one, other, two], frozenset("ad"))
-    assert made == [[up, engine], [gate, engine], [engine]]
+        for name, steps in zip("abcd", ((first, every, engine), (gate,), (engine, up), (gone,)), strict=True)
+    ]
+    made = await make_finer_sequences(RoundingEngine().client(), "", found)
+    assert made == [
+        [up, first, gate, engine], [up, first, engine], [first, gate, engine], [first, engine]
+    ]  # fmt: skip
+    assert await make_finer_sequences(RoundingEngine().client(), "", found[3:]) == [[]]
+
+
+def test_kernels_that_may_round_too_much_differ_in_what_they_split():
+    """If the first one is refuted, those with the same splits are, too."""
+    splits = {
+        name: RewriteStep(technique="split_products", site=name, title=name, speedup=1.0) for name in "xyza"
+    }
+    reached = [
+        SearchNode(f"{number}", tuple(splits[name] for name in names), 50 + 3 * number, 10, f"{number}")
+        for number, names in enumerate(["xyz", "a", "zyx", "xy", "yz", "x"])
+    ]
+    rough = {name: 3e-5 if name < "3" else 2.2e-5 for name in "01234"}
+    chosen = select_variants(reached, 6, 100.0, frozenset(), rough=rough)
+    assert [one.source for one in chosen] == ["0", "5", "3", "4"]
 
 
 async def test_steps_are_tried_together_without_one_of_them():
@@ -374,25 +414,38 @@ async def test_steps_are_tried_together_without_one_of_them():
     assert found[0].source == "abc"
     del one.found["ac"]
     kept = [item for item in found[0].steps if item.technique != "flip_b"]
-    nodes = await one.try_together("", 100.0, kept)
+    nodes = await one.try_together("", 100.0, [kept, [], kept])
     (made,) = [node for node in nodes if node.source == "ac"]
     assert made.latency_ms == pytest.approx(63.0)
     assert {item.technique for item in made.steps} == {"flip_a", "flip_c"}
 
 
-async def test_a_search_whose_time_is_over_returns_what_it_has_found():
-    class Hasty(Toy):
-        async def predict(
-            self, sources: Sequence[str], dims: Mapping[str, int] | None = None
-        ) -> list[PredictedLatency]:
-            if self.asked:
-                raise PredictionsEndedError
-            return await super().predict(sources, dims)
+class Hasty(Toy):
+    """Answers the first question, and the last one, after it was told that the time is up."""
 
-    one, found = await search(Hasty({"a": 0.9, "b": 0.8, "c": 0.7}))
+    told = 0
+    tells = 1
+
+    async def predict(
+        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
+    ) -> list[PredictedLatency]:
+        if self.asked and self.told < self.tells:
+            self.told += 1
+            raise PredictionsEndedError
+        return await super().predict(sources, dims)
+
+
+@pytest.mark.parametrize(("tells", "completed"), [(1, True), (2, True), (3, False)])
+async def test_a_search_whose_time_is_over_returns_what_it_has_found(tells, completed):
+    hasty = Hasty({"a": 0.9, "b": 0.8, "c": 0.7})
+    hasty.tells = tells
+    one, found = await search(hasty)
     assert [node.source for node in found] == ["c", "b", "a"]
     assert one.reasons[-1] == "the share of the run's time for predictions was used up"
-    assert await one.try_together("", 100.0, found[0].steps) == found
+    both = [*found[0].steps, *found[1].steps]
+    nodes = await one.try_together("", 100.0, [both])
+    assert ("bc" in {node.source for node in nodes}) is completed
+    assert len(nodes) == 3 + completed
 
 
 def test_what_was_judged_before_and_what_is_far_slower_is_not_judged():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_core.effects import LearningContext, LookAheadRequest
-from agent_core.roles import LookAheadAnswer
+from agent_core.roles import LookAheadAnswer, PredictionsEndedError
 from state.model import Attempt, Candidate, ErrorInfo, PredictedLatency, ProblemRef, Verdict, digest_of
 from targets.nki.judge.normalise import code_digest
 from targets.nki.knobs.narrowing import default_ir
@@ -131,6 +131,21 @@ async def test_no_more_is_predicted_than_the_counts_allow(predictions: int, inst
     found = await look(model, predictions=predictions, instructions=instructions).run()
     assert 1 <= len(model.asked) <= predictions
     assert found.instructions <= max(100, instructions)
+
+
+async def test_a_search_whose_time_is_over_returns_what_it_has_found() -> None:
+    class Hasty(Model):
+        async def __call__(
+            self, sources: Sequence[str], dims: Mapping[str, int] | None = None
+        ) -> Sequence[PredictedLatency]:
+            if len(self.asked) > 8:
+                raise PredictionsEndedError
+            return await super().__call__(sources, dims)
+
+    found = await look(Hasty()).run()
+    assert found.predicted > 8
+    assert found.variants.found
+    assert found.variants.reasons[-1] == "the share of the run's time for predictions was used up"
 
 
 async def test_what_cannot_be_predicted_is_not_found() -> None:
