@@ -83,7 +83,10 @@ class FuseLoops(Transform[LoopPair | str]):
     def apply(self, kernel: Kernel, target: Target, place: LoopPair | str, choice: Choice) -> str:
         if isinstance(place, str):
             return _fuse_all_loops(kernel, target)
-        fused = _fuse_nested_loops(kernel, target, place)[int(choice["loops"]) - 1]
+        ways, loops = _fuse_nested_loops(kernel, target, place), int(choice["loops"])
+        if not 1 <= loops <= len(ways):
+            raise RewriteRefused(f"{len(ways)} loops can be fused, not {loops}")
+        fused = ways[loops - 1]
         return _remove_round_trips(fused.kernel, fused.loop, target)
 
 
@@ -207,8 +210,13 @@ def _removal_options(kernel: Kernel, loop: Loop) -> Iterator[tuple[str, Callable
         if loop_contains(loop, copy) and len({access.tensor.buffer for access in copy.accesses}) == 1:
             yield f"forward {site}", partial(read_copied_source, kernel, copy)
     for site, twins in find_duplicates(kernel).items():
-        if loop_contains(loop, twins.second) and twins.second.op == "dma_copy":
+        if loop_contains(loop, twins.second) and _loads(twins.second):
             yield f"reuse {site}", partial(reuse_result, kernel, twins)
+
+
+def _loads(node: Node) -> bool:
+    """Whether an instruction is a transfer, or a loop holds one."""
+    return any(item.op == "dma_copy" for item in _all_statements([node]))
 
 
 def _hands_data_on(pair: LoopPair) -> bool:

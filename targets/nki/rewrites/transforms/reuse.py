@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import ClassVar, NamedTuple
 
 import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.duplicate_loops import DuplicateLoops, check_same_results, find_duplicate_loops
 from targets.nki.rewrites.elementwise import find_sole_writer
-from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement, loop_contains
+from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement, walk_nodes
 from targets.nki.rewrites.round_trips import changes_in_loops
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor, TensorView
@@ -23,63 +25,113 @@ class DuplicatePair(NamedTuple):
     second: Statement
 
 
-class Reuse(Transform[DuplicatePair]):
+Duplicates = DuplicatePair | DuplicateLoops
+
+
+class Reuse(Transform[Duplicates]):
     """Removes common subexpressions."""
 
     id: ClassVar[str] = "reuse"
     counter: ClassVar[str] = "total_time"
     keeps: ClassVar[str] = (
-        "both instructions are the same, on the same operands, which do not change in between"
+        "both instructions or loops are the same, on the same operands, which do not change in between"
     )
 
-    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, DuplicatePair]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Duplicates]:
         del target
         return find_duplicates(kernel)
 
-    def list_choices(self, kernel: Kernel, target: Target, place: DuplicatePair) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: Duplicates) -> tuple[Choice, ...]:
         del target
-        _check_reuse(kernel, place)
+        reuse_result(kernel, place)
         return ({},)
 
-    def apply(self, kernel: Kernel, target: Target, place: DuplicatePair, choice: Choice) -> str:
+    def apply(self, kernel: Kernel, target: Target, place: Duplicates, choice: Choice) -> str:
         del target, choice
         return reuse_result(kernel, place)
 
 
-def find_duplicates(kernel: Kernel) -> dict[str, DuplicatePair]:
-    """Instructions that look like an earlier one, by the names of both results."""
+def find_duplicates(kernel: Kernel) -> dict[str, Duplicates]:
+    """Instructions and loops that look like an earlier one, by the names of both results."""
     made = [item for item in kernel.operations() if _made_tile(kernel, item) is not None]
-    found: dict[str, DuplicatePair] = {}
+    found: dict[str, Duplicates] = {}
     for number, second in enumerate(made):
         first = next((item for item in made[:number] if _is_duplicate(item, second)), None)
         if first is not None:
-            names = [kernel.unique_label(_result_tensor(item)) for item in (first, second)]
-            found[f"{names[0]} for {names[1]}"] = DuplicatePair(first, second)
+            found[_site(kernel, (_result_tensor(first), _result_tensor(second)))] = DuplicatePair(
+                first, second
+            )
+    for loops in find_duplicate_loops(kernel):
+        found.setdefault(_site(kernel, loops.results[0]), loops)
     return found
 
 
-def reuse_result(kernel: Kernel, place: DuplicatePair) -> str:
+def _site(kernel: Kernel, results: tuple[Tensor, Tensor]) -> str:
+    return " for ".join(map(kernel.unique_label, results))
+
+
+def reuse_result(kernel: Kernel, place: Duplicates) -> str:
     """The source in which the first result also replaces the second one.
 
     Raises:
         RewriteRefused: the results may differ.
     """
-    _check_reuse(kernel, place)
-    kept, spared = _result_tensor(place.first), _result_tensor(place.second)
-    gone = {place.second, kernel.declarations[spared.id]}
+    if isinstance(place, DuplicateLoops):
+        check_same_results(kernel, place)
+        results = place.results
+        end = max(item.order for item in walk_nodes(place.first.body) if isinstance(item, Statement))
+    else:
+        _check_reuse(kernel, place)
+        results = ((_result_tensor(place.first), _result_tensor(place.second)),)
+        end = place.first.order
+    gone = {place.second, *(kernel.declarations[spared.id] for _, spared in results)}
+    renamed: dict[int, tuple[Tensor, str]] = {}
+    for kept, spared in results:
+        name = _find_name(kernel, kept, spared, end, gone)
+        renamed[spared.id] = spared, name
+        if name != kept.name:
+            renamed[kept.id] = kept, name
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
-        if not isinstance(node, Statement):
-            return None
         if node in gone:
             return []
-        return (
-            [syntax.rename_variable(node.node, spared.name, kept.name)]
-            if node.touches_tensor(spared)
-            else None
-        )
+        if not isinstance(node, Statement):
+            return None
+        touched = {access.tensor.id for access in node.accesses}
+        if node.tensor is not None:
+            touched.add(node.tensor.id)
+        made = node.node
+        for key in touched & renamed.keys():
+            tensor, name = renamed[key]
+            made = syntax.rename_variable(made, tensor.name, name)
+        return [made] if touched & renamed.keys() else None
 
     return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+
+
+def _find_name(kernel: Kernel, kept: Tensor, spared: Tensor, end: int, gone: AbstractSet[Node]) -> str:
+    """The name of a result that also stands for another one, after the instruction of this order.
+
+    Raises:
+        RewriteRefused: it needs another name, and something else is said of it.
+    """
+    users, home = kernel.users_of(spared), kernel.declarations[kept.id].path
+    last = max((item.order for item in users), default=end)
+    again = {loop for item in users for loop in item.path if loop not in home}
+    near = [
+        item
+        for item in kernel.statements
+        if (end < item.order <= last or not again.isdisjoint(item.path))
+        and gone.isdisjoint((item, *item.path))
+    ]
+    inner = {loop.var for item in near for loop in item.path if loop not in home}
+    if kept.name not in inner.union(
+        *(item.binds for item in near if item is not kernel.declarations[kept.id])
+    ):
+        return kept.name
+    if kept.id in kernel.escaping_ids:
+        raise RewriteRefused(f"{kept.name} means something else later")
+    return kernel.fresh_name(f"{kept.name}_kept")
 
 
 def _result_tensor(item: Statement) -> Tensor:
@@ -122,8 +174,3 @@ def _check_reuse(kernel: Kernel, place: DuplicatePair) -> None:
     for view in _input_views(second).values():
         if kernel.may_change(view.tensor, first, second) or changes_in_loops(kernel, view.tensor, around):
             raise RewriteRefused(f"{view.tensor.name} changes in between")
-    name = _result_tensor(first).name
-    last = max(kernel.users_of(_result_tensor(second)), key=lambda item: item.order)
-    bound = [item for item in kernel.statements if any(loop_contains(loop, item) for loop in around)]
-    if kernel.may_rebind(name, first, last) or any(name in item.binds for item in bound):
-        raise RewriteRefused(f"{name} means something else later")

@@ -7,7 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from tests.support.kernels import HEADER, Sample, join_wrapped_calls, relative_error
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.transform import RewriteRefused
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from tests.support.kernels import HEADER, TARGET, Sample, join_wrapped_calls, relative_error
 from tests.support.rewrite_outcomes import find_refusal, find_rewrite, list_rewrites_by_site
 
 PASSES = """
@@ -142,6 +145,17 @@ def test_loops_that_meet_inside_become_one_too():
     assert (both.count("for j"), outer.count("for j")) == (1, 2)
     assert "kept" not in both
     assert "kept" in outer
+
+
+@pytest.mark.parametrize("loops", [0, 3])
+def test_more_loops_than_meet_are_refused(loops: int):
+    """A sequence of rewrites may ask for what an earlier one has changed."""
+    made = passes()
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    transform = TRANSFORMS["fuse_loops"]
+    ((_, place),) = transform.find_sites(kernel, TARGET).items()
+    with pytest.raises(RewriteRefused, match=f"1 loops can be fused, not {loops}"):
+        transform.apply(kernel, TARGET, place, {"loops": loops})
 
 
 def test_loops_that_meet_inside_stay_two_where_one_needs_all_of_the_other():

@@ -110,3 +110,118 @@ def test_what_something_reads_stays(body: tuple[str, ...]):
 def test_a_second_name_keeps_a_tile():
     sources, _ = rewritten(sample(*UNUSED, "kept = c"), "dead_code")
     assert not sources
+
+
+WIDE = "{} = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)"
+
+
+def fill(name: str, var: str, tile: str, *, factor: float = 2.0, start: str = "") -> tuple[str, ...]:
+    """A loop that loads parts of x and fills a tile with their exponentials times a factor."""
+    return (
+        WIDE.format(name),
+        f"for {var} in nl.affine_range({start}4):",
+        f"    {tile} = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)",
+        f"    nisa.dma_copy(dst={tile}, src=x[nl.ds(i * 128, 128), nl.ds({var} * 64, 64)])",
+        f"    nisa.activation(dst={name}[:, nl.ds({var} * 64, 64)], op=nl.exp, data={tile}, scale={factor})",
+    )
+
+
+SUM = "nisa.tensor_tensor(dst=a, data1=b, data2=c, op=nl.add)"
+
+
+def wide_sample(*body: str, meaning=lambda x: 2 * np.exp(2.0 * x)) -> Sample:
+    return Sample(ROWS.format(body="\n        ".join(body)), ((256, 256),), meaning)
+
+
+def test_a_loop_that_does_the_same_into_another_tile_is_done_once():
+    made = wide_sample(*fill("b", "j", "part"), *fill("c", "q", "piece"), SUM)
+    assert relative_error(made, made.source) < 1e-6
+    ((source,), refusals) = rewritten(made, "reuse")
+    assert not refusals
+    assert source.count("nisa.activation") == 1
+    assert "data1=b, data2=b" in source
+    assert "c = nl.ndarray" not in source
+    assert "piece" not in source
+    assert relative_error(made, source) < 1e-6
+
+
+def test_a_loop_that_binds_the_same_names_again_is_done_once():
+    made = wide_sample(*fill("b", "j", "part"), "first = 0", *fill("c", "j", "part"), SUM)
+    ((source,), _) = rewritten(made, "reuse")
+    assert relative_error(made, source) < 1e-6
+    assert source.count("nisa.activation") == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        fill("c", "q", "piece", factor=3.0),
+        fill("c", "q", "piece", start="1, "),
+        tuple(line.replace("nl.ds(i * 128", "nl.ds((1 - i) * 128") for line in fill("c", "q", "piece")),
+        tuple(line.replace("c[:, nl.ds(q", "c[:, nl.ds((3 - q)") for line in fill("c", "q", "piece")),
+        tuple(line.replace("nl.exp", "nl.copy") for line in fill("c", "q", "piece")),
+        (*fill("c", "q", "piece"), "nisa.memset(dst=c[:, 0:1], value=0.0)"),
+        (WIDE.format("c"), "nisa.tensor_copy(dst=a, src=c)", *fill("c", "q", "piece")[1:]),
+        (*fill("c", "q", "piece"), "nisa.memset(dst=b[:, 0:1], value=0.0)"),
+    ],
+    ids=["argument", "range", "input", "place", "operation", "written again", "read before", "first written"],
+)  # fmt: skip
+def test_loops_that_do_not_make_the_same_are_no_duplicates(other: tuple[str, ...]):
+    made = wide_sample(*fill("b", "j", "part"), *other, SUM)
+    assert rewritten(made, "reuse") == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("between", "after", "reason"),
+    [
+        (("nisa.dma_copy(dst=x[nl.ds(i * 128, 128), 0:64], src=b[:, 0:64])",), (), "x changes in between"),
+        ((), ("nisa.tensor_copy(dst=a[:, 0:64], src=piece)",), "the loop over q binds a name"),
+    ],
+)
+def test_a_loop_whose_operands_or_names_change_is_done_again(
+    between: tuple[str, ...], after: tuple[str, ...], reason: str
+):
+    made = wide_sample(*fill("b", "j", "part"), *between, *fill("c", "q", "piece"), *after, SUM)
+    sources, refusals = rewritten(made, "reuse")
+    assert not sources
+    assert [reason in refusal for refusal in refusals] == [True]
+
+
+def test_a_result_whose_name_is_bound_again_gets_another():
+    again = (WIDE.format("b"), "nisa.memset(dst=b, value=1.0)")
+    made = wide_sample(
+        *fill("b", "j", "part"), *fill("c", "q", "piece"), *again, SUM, meaning=lambda x: 1 + np.exp(2.0 * x)
+    )
+    ((source,), _) = rewritten(made, "reuse")
+    assert "data1=b, data2=b_kept" in source
+    assert relative_error(made, source) < 1e-6
+
+
+def test_one_name_for_all_tiles_does_not_hide_that_they_hold_the_same():
+    made = sample(
+        TILE.format("t"), EXP.format("t"), TILE.format("b"), "nisa.tensor_copy(dst=b, src=t)",
+        TILE.format("t"), EXP.format("t"), TILE.format("c"), "nisa.tensor_copy(dst=c, src=t)", ADD,
+    )  # fmt: skip
+    sources, _ = rewritten(made, "reuse")
+    assert min(source.count("nisa.activation") for source in sources) == 1
+    assert all(relative_error(made, source) < 1e-6 for source in sources)
+
+
+def test_a_name_that_an_iteration_binds_again_is_another_one_in_the_next():
+    made = sample(
+        *MADE, "for q in nl.affine_range(2):", f"    {TILE.format('c')}", f"    {EXP.format('c')}",
+        "    nisa.dma_copy(dst=out[nl.ds(i * 128, 128), 0:n], src=c)", f"    {TILE.format('b')}",
+        "    nisa.memset(dst=b, value=7.0)",
+        meaning=lambda x: x,
+    )  # fmt: skip
+    ((source,), _) = rewritten(made, "reuse")
+    assert "src=b_kept" in source
+    assert "nisa.memset(dst=b, value=7.0)" in source
+    assert relative_error(made, source) < 1e-6
+
+
+def test_a_name_that_is_bound_again_may_be_used_after_the_loop():
+    more = ("for q in nl.affine_range(1):", "    nisa.tensor_scalar(dst=a, data=a, op0=nl.add, operand0=0.0)")
+    made = wide_sample(*fill("b", "j", "part"), *fill("c", "q", "piece"), SUM, *more)
+    ((source,), _) = rewritten(made, "reuse")
+    assert relative_error(made, source) < 1e-6
