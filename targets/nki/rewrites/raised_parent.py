@@ -5,7 +5,9 @@ kernel's blob, so that carrying the sequence out again needs no second tracing. 
 if tracing it gives the program of the original, and about its predicted latency; otherwise the original
 stays, and the look-ahead's reasons say why. A kernel that is ported from the legacy namespace is held to
 neither, because its own compiler moves and joins instructions: the judge alone says whether what came of it
-is right. Tiles that the kernel overwrites are then separated, because the other rewrites ask what a tile
+is right.
+
+Raised or not, tiles that the kernel overwrites are then separated, because the other rewrites ask what a tile
 holds, and tiles that it uses by parts of their rows are split, because `stack` asks that too. First
 iterations join their loops, and loops that hand data on to one another become one, because rewrites of a loop
 see nothing outside it, if that costs nothing. If tiles do not fit on chip after that, loops are fused one
@@ -51,8 +53,8 @@ MAX_LATENCY_CHANGE = 0.01
 class RaisedParent:
     """The kernel to look ahead from, after `steps`; `reason` says why it was not raised.
 
-    `raised` is the raised kernel before its tiles became clear. `source` is predicted to take
-    `latency_ratio` times as long as the original.
+    `raised` is the raised kernel before its tiles became clear, empty if it was not raised. `source` is
+    predicted to take `latency_ratio` times as long as the original.
     """
 
     source: str
@@ -73,7 +75,7 @@ class RaisedParent:
         return replace(
             answer,
             variants=variants.model_copy(update={"found": found}),
-            sources={**answer.sources, digest_of(raised): raised},
+            sources={**answer.sources, **({digest_of(raised): raised} if raised else {})},
         )
 
 
@@ -128,68 +130,88 @@ async def read_original(
 async def _raise_kernel(
     source: str, predict: Predict, ask: RunEngineJob, *, shapes: dict[str, Any]
 ) -> RaisedParent:
+    """The kernel in canonical form, if it is not in that form already, and with clear tiles."""
     form = await ask({"job": "form", "source": source, **shapes})
-    if not form["obstacles"]:
-        return RaisedParent(source)
+    made, made_ms = RaisedParent(source), None
+    if form["obstacles"]:
+        made, made_ms = await _write_canonical(source, form["obstacles"], predict, ask=ask, shapes=shapes)
+    return await _clear_tiles(made, made_ms, predict, ask=ask, shapes=shapes)
+
+
+async def _write_canonical(
+    source: str, obstacles: Sequence[str], predict: Predict, *, ask: RunEngineJob, shapes: dict[str, Any]
+) -> tuple[RaisedParent, float | None]:
+    """The kernel in canonical form, or as it is, with its predicted latency in ms if that is known."""
     (before,) = await predict([source], canonical=True)
     if before.canonical is None or before.canonical.source is None:
         why = before.canonical.reason if before.canonical is not None else _error_text(before)
-        return _kept(source, why or "the evaluator knows no canonical form")
+        return _kept(source, why or "the evaluator knows no canonical form"), before.latency_ms
     raised, ported = before.canonical.source, before.canonical.ported
     (after,) = await predict([raised], canonical=True)
     why = _find_difference(before, after)
     if not why:
         left = (await ask({"job": "form", "source": raised, **shapes}))["obstacles"]
-        why = (
-            ""
-            if len(left) < len(form["obstacles"]) or ported
-            else f"the raised kernel is no clearer: {left[0]}"
-        )
+        clearer = len(left) < len(obstacles) or ported
+        why = "" if clearer else f"the raised kernel is no clearer: {left[0]}"
     if why:
-        return _kept(source, why)
+        return _kept(source, why), before.latency_ms
     assert before.latency_ms is not None
     assert after.latency_ms is not None
     ratio = after.latency_ms / before.latency_ms
     step = RewriteStep(
         technique=TECHNIQUE,
         site="kernel",
-        title=_describe_step(form["obstacles"][0], ratio, ported=ported),
+        title=_describe_step(obstacles[0], ratio, ported=ported),
         choice={"source": digest_of(raised.encode())},
         speedup=round(1 / ratio, 6) if ported else 1.0,
     )
-    steps, source, source_ms = [step], raised, after.latency_ms
+    return RaisedParent(raised, (step,), raised, latency_ratio=ratio), after.latency_ms
+
+
+async def _clear_tiles(
+    parent: RaisedParent,
+    latency_ms: float | None,
+    predict: Predict,
+    *,
+    ask: RunEngineJob,
+    shapes: dict[str, Any],
+) -> RaisedParent:
+    """The kernel after those of the further steps that apply and cost nothing."""
+    steps, source, first_ms = list(parent.steps), parent.source, latency_ms
+
+    async def accept(rewritten: str) -> float | None:
+        """Take a rewritten kernel unless it is slower; return its latency over that before."""
+        nonlocal source, latency_ms, first_ms
+        if latency_ms is None:
+            (before,) = await predict([source])
+            first_ms = latency_ms = before.latency_ms
+        (after,) = await predict([rewritten])
+        if latency_ms is None or after.latency_ms is None:
+            return None
+        change = after.latency_ms / latency_ms
+        if change > 1 + MAX_LATENCY_CHANGE:
+            return None
+        source, latency_ms = rewritten, after.latency_ms
+        return change
+
     for tidy in CLEAR_TILES:
-        made = await _carry_out(tidy, source, predict, ask=ask, shapes=shapes)
-        if made is not None and made[1] <= source_ms * (1 + MAX_LATENCY_CHANGE):
+        told = [tidy.model_dump(mode="json")]
+        made = (await ask({"job": "combine", "source": source, "steps": told, **shapes}))["made"]
+        if made and await accept(made[-1]["source"]) is not None:
             steps.append(tidy)
-            source, source_ms = made
     fitted = await ask({"job": "fit", "source": source, **shapes})
-    if fitted["steps"]:
-        (after,) = await predict([fitted["source"]])
-        if after.latency_ms is not None and after.latency_ms <= source_ms * (1 + MAX_LATENCY_CHANGE):
-            gain = round((source_ms / after.latency_ms) ** (1 / len(fitted["steps"])), 6)
-            steps += [RewriteStep(**told, speedup=gain) for told in fitted["steps"]]
-            source, source_ms = fitted["source"], after.latency_ms
-    return RaisedParent(source, tuple(steps), raised, latency_ratio=source_ms / before.latency_ms)
+    change = await accept(fitted["source"]) if fitted["steps"] else None
+    if change is not None:
+        gain = round(change ** (-1 / len(fitted["steps"])), 6)
+        steps += [RewriteStep(**told, speedup=gain) for told in fitted["steps"]]
+    ratio = latency_ms / first_ms if latency_ms is not None and first_ms is not None else 1.0
+    return replace(parent, source=source, steps=tuple(steps), latency_ratio=parent.latency_ratio * ratio)
 
 
 def _describe_step(obstacle: str, ratio: float, *, ported: bool) -> str:
     if not ported:
         return f"raise the kernel to its canonical form ({obstacle})"
     return f"port the kernel to nki, in canonical form (predicted {ratio - 1:+.1%})"
-
-
-async def _carry_out(
-    step: RewriteStep, source: str, predict: Predict, *, ask: RunEngineJob, shapes: dict[str, Any]
-) -> tuple[str, float] | None:
-    """The kernel after a step, and its predicted latency; None if the step does not apply."""
-    told = [step.model_dump(mode="json")]
-    made = (await ask({"job": "combine", "source": source, "steps": told, **shapes}))["made"]
-    if not made:
-        return None
-    rewritten = str(made[-1]["source"])
-    (after,) = await predict([rewritten])
-    return None if after.latency_ms is None else (rewritten, after.latency_ms)
 
 
 def _kept(source: str, why: str) -> RaisedParent:

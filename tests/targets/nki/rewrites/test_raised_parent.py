@@ -58,6 +58,23 @@ def kernel(x):
             nisa.dma_copy(dst=out[r : r + 128, c : c + 512], src=s)
     return out
 """
+PLAIN = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 128):
+        for j in nl.affine_range(n // 512):
+            t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=t, src=x[i * 128 : (i + 1) * 128, j * 512 : (j + 1) * 512])
+            nisa.activation(dst=t, op=nl.silu, data=t)
+            nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, j * 512 : (j + 1) * 512], src=t)
+    return out
+"""
 LEGACY = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
@@ -330,6 +347,21 @@ async def test_a_raised_sequence_is_carried_out_again_to_the_same_kernel(bench: 
     )  # fmt: skip
     made = await bench.proposer.implement(asked, bench.blobs.get_blob)
     assert digest_of(made.source.encode()) == seen.variants.found[0].source
+
+
+async def test_a_readable_kernel_is_not_raised_but_its_tiles_become_clear(bench: Bench) -> None:
+    shapes = problem_job_fields(PROBLEM.spec, "reduced", "trn2")
+    assert (await ask({"job": "form", "source": PLAIN, **shapes}))["obstacles"] == []
+    found = await raise_parent(bench.request(PLAIN), PLAIN, bench.predict, ask, shapes)
+    assert found.steps == (CLEAR_TILES[0],)
+    assert (found.raised, found.reason) == ("", "")
+    assert found.source.count("nl.ndarray((128, 512)") == PLAIN.count("nl.ndarray((128, 512)") + 1
+    assert found.latency_ratio <= 1.01
+    one = Variant(steps=(), source=digest_of(b"kernel"), latency_ms=1.0)
+    answer = LookAheadAnswer(Variants(parent_ms=1.0, found=(one,)), {one.source: b"kernel"}, 1, 0, 1)
+    complete = found.complete(answer)
+    assert complete.variants.found[0].steps == found.steps
+    assert complete.sources == answer.sources
 
 
 async def test_our_own_kernels_stay_as_they_are(bench: Bench) -> None:
