@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ from targets.nki.rewrites.estimate import (
 )
 from targets.nki.rewrites.inlining import canonicalize_kernel
 from targets.nki.rewrites.kernel_ir import Kernel, KernelArgument, Node, StatementKind
+from targets.nki.rewrites.source_tree import SourceError
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, read_rewritten
 from targets.nki.rewrites.transforms.catalogue import list_transforms
 
@@ -24,6 +27,9 @@ MAX_STATEMENTS = 250_000
 It is divided evenly among the transformations with sites in the kernel: writing and reading a kernel takes
 time for each statement, and long kernels also have more sites.
 """
+
+_FAULT = "internal error"
+"""Such reasons come first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +51,12 @@ def explore_rewrites(
     target: Target,
     *,
     transforms: Iterable[Transform[Any]] = list_transforms(mx=False),
+    keep_going: bool = False,
 ) -> tuple[list[RewrittenKernel], list[str]]:
     """Return the children of a kernel, and a reason for every rewrite that does not apply.
 
-    For a long kernel, only the first children of each transformation are returned.
+    For a long kernel, only the first children of each transformation are returned. With `keep_going`, a fault
+    of a rewrite is a reason against it, and the others are looked at.
     """
     kernel = canonicalize_kernel(kernel, target)
     there = [
@@ -60,35 +68,60 @@ def explore_rewrites(
     refusals: list[str] = []
     for transform, places in there:
         left = most
-        for site, number, choice, result in _apply_choices(transform, places, kernel, target=target):
+        results = _apply_choices(transform, places, kernel, target=target, keep_going=keep_going)
+        for site, number, choice, result in results:
             if not left:
                 refusals.append(f"{transform.id}: of so long a kernel no more than {most} are looked at")
                 break
             left -= isinstance(result, str)
             try:
-                after, cost = check_rewrite(kernel, _require_source(result), arguments, target, known)
+                with refuse_faults(keep_going):
+                    after, cost = check_rewrite(kernel, _require_source(result), arguments, target, known)
             except RewriteRefused as refusal:
                 refusals.append(f"{transform.id} {site}: {refusal}")
                 continue
             children.append(RewrittenKernel(transform, site, number, choice, str(result), after, cost))
-    return children, refusals
+    return children, sorted(refusals, key=lambda told: _FAULT not in told)
+
+
+@contextmanager
+def refuse_faults(keep_going: bool) -> Iterator[None]:
+    """Turn a fault of a rewrite into a refusal if the others are to go on; stderr gets its traceback."""
+    try:
+        yield
+    except (RewriteRefused, SourceError):
+        raise
+    except Exception as fault:
+        if not keep_going:
+            raise
+        traceback.print_exc()
+        raise RewriteRefused(f"{_FAULT}: {type(fault).__name__}: {fault}") from fault
 
 
 def _apply_choices(
-    transform: Transform[Any], places: Mapping[str, Any], kernel: Kernel, *, target: Target
+    transform: Transform[Any],
+    places: Mapping[str, Any],
+    kernel: Kernel,
+    *,
+    target: Target,
+    keep_going: bool,
 ) -> Iterator[tuple[str, int, Choice, str | RewriteRefused]]:
     """(site, number of the choice, choice, new source or refusal)."""
     for site, place in places.items():
         try:
-            choices = transform.list_choices(kernel, target, place)
+            with refuse_faults(keep_going):
+                choices = transform.list_choices(kernel, target, place)
         except RewriteRefused as refusal:
             yield site, 0, {}, refusal
             continue
         for number, choice in enumerate(choices):
+            result: str | RewriteRefused
             try:
-                yield site, number, choice, transform.apply(kernel, target, place, choice)
+                with refuse_faults(keep_going):
+                    result = transform.apply(kernel, target, place, choice)
             except RewriteRefused as refusal:
-                yield site, number, choice, refusal
+                result = refusal
+            yield site, number, choice, result
 
 
 def _require_source(result: str | RewriteRefused) -> str:

@@ -82,7 +82,7 @@ def rank_rewrites(
     """
     kernel = read_kernel(source, arguments, target)
     before = estimate_kernel(kernel, target)
-    children, refusals = explore_rewrites(kernel, arguments, target, transforms=transforms)
+    children, refusals = explore_rewrites(kernel, arguments, target, transforms=transforms, keep_going=True)
     found: dict[str, RankedRewrite] = {}
     for child in children:
         rewrite = _make_rewrite(child, before, evidence)

@@ -17,7 +17,7 @@ from typing import Any
 
 from nki_sim import targets
 from targets.nki.rewrites.estimate import estimate_kernel
-from targets.nki.rewrites.explore import RewrittenKernel, check_rewrite, explore_rewrites
+from targets.nki.rewrites.explore import RewrittenKernel, check_rewrite, explore_rewrites, refuse_faults
 from targets.nki.rewrites.inlining import canonicalize_kernel
 from targets.nki.rewrites.kernel_ir import ArrayArgument, KernelArgument
 from targets.nki.rewrites.memory_fit import fit_tiles
@@ -40,7 +40,7 @@ COLLECT_EVERY = 200_000
 _PERCENT_SUFFIX = "_active_time_percent"
 
 
-class _JobError(Exception):
+class _JobError(RewriteRefused):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
@@ -129,7 +129,7 @@ def _expand_job(values: dict[str, Any]) -> dict[str, Any]:
     target = targets.load(values["target"])
     kernel = read_kernel(values["source"], _parse_arguments(values), target)
     children, refusals = explore_rewrites(
-        kernel, _parse_arguments(values), target, transforms=_allowed_transforms(values)
+        kernel, _parse_arguments(values), target, transforms=_allowed_transforms(values), keep_going=True
     )
     before = estimate_kernel(kernel, target)
     evidence = RankingEvidence(bottlenecks=frozenset({before.busiest_engine}), credits=_parse_credits(values))
@@ -186,8 +186,9 @@ def _combine_job(values: dict[str, Any]) -> dict[str, Any]:
     source, done, made = values["source"], [], []
     for number, step in enumerate(values["steps"]):
         try:
-            source = _rewrite_source(source, step, values)
-        except (RewriteRefused, SourceError, _JobError):
+            with refuse_faults(keep_going=True):
+                source = _rewrite_source(source, step, values)
+        except (RewriteRefused, SourceError):
             continue
         done.append(number)
         made.append({"steps": list(done), "source": source})

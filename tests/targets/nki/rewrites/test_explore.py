@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -11,7 +12,10 @@ from agent_core.roles.llm.prompt_values import words_of
 from targets.nki.rewrites import explore as module
 from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.prediction_scale import problem_job_fields
 from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
+from targets.nki.rewrites.worker import answer_request
 from targets.nki.target import read_menu
 from tests.support.kernels import HEADER, TARGET
 from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
@@ -38,6 +42,31 @@ def test_all_rewrites_of_a_kernel_are_looked_at():
     found, refusals = children(6)
     assert found["engine"] >= 6
     assert not any("so long a kernel" in reason for reason in refusals)
+
+
+@pytest.mark.parametrize("method", ["list_choices", "apply"])
+def test_a_fault_of_one_rewrite_is_told_and_the_others_are_looked_at(method, monkeypatch, capfd):
+    def fail(*_: object) -> None:
+        raise IndexError("list index out of range")
+
+    problem = seeds.load_problem("silu")
+    told = problem_job_fields(problem.spec, "reduced", "trn2")
+    job = {"job": "expand", "source": problem.kernel, "credits": {}, **told}
+    before = json.loads(answer_request(json.dumps(job)))["ok"]["moves"]
+    monkeypatch.setattr(TRANSFORMS["engine"], method, fail)
+    made = json.loads(answer_request(json.dumps(job)))["ok"]
+    assert made["moves"] == [move for move in before if move["technique"] != "engine"]
+    assert any("internal error: IndexError: list index out of range" in why for why in made["reasons"])
+    assert "Traceback" in capfd.readouterr().err
+    step = next(move for move in before if move["technique"] == "engine")
+    both = {"job": "combine", "source": problem.kernel, "steps": [step, *made["moves"][:1]], **told}
+    assert [one["steps"] for one in json.loads(answer_request(json.dumps(both)))["ok"]["made"]] == (
+        [[1]] if method == "apply" else [[0], [0, 1]]
+    )
+    arguments = told["arguments"]
+    arrays = [ArrayArgument(tuple(one[0]), one[1]) for one in arguments]
+    with pytest.raises(IndexError):
+        explore_rewrites(read_kernel(problem.kernel, arrays, TARGET), arrays, TARGET)
 
 
 @parametrize_sweep("name", seeds.builtin_problems(), quick=QUICK_PROBLEMS)
