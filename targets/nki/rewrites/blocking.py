@@ -15,6 +15,7 @@ from operator import attrgetter
 import libcst as cst
 
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.kernel_ir import (
     Access,
     Guard,
@@ -27,7 +28,6 @@ from targets.nki.rewrites.kernel_ir import (
     walk_nodes,
 )
 from targets.nki.rewrites.loop_ranges import range_name
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.values import Affine, DimensionRange, Tensor, make_affine
 

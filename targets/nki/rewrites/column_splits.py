@@ -14,9 +14,9 @@ import libcst as cst
 from nki_sim.forms import Form
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import substitute_names
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.elementwise import has_plain_arguments
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Statement
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import RewriteRefused
 
 COLUMN_WISE = frozenset({"scalar_tensor_tensor", "tensor_copy", "tensor_scalar", "tensor_tensor"})

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import libcst as cst
 
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.kernel_ir import Loop, Node, Statement, StatementKind, loop_contains
-from targets.nki.rewrites.staging import StagePlan, shape_texts
+from targets.nki.rewrites.staging import StagePlan
 from targets.nki.rewrites.transform import RewriteRefused
 
 

@@ -9,10 +9,10 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.elementwise import has_plain_arguments
 from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, loop_contains
 from targets.nki.rewrites.memory_placement import check_placement
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.values import Affine, LibrarySymbol, Tensor, TensorView
 

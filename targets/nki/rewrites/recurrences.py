@@ -16,6 +16,7 @@ import libcst as cst
 
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import substitute_names
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.elementwise import (
     COMMUTATIVE_OPERATORS,
     Apply,
@@ -33,7 +34,6 @@ from targets.nki.rewrites.slices import (
     substitute_name,
     widen_window,
 )
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.values import Affine, DimensionRange, TensorView
 

@@ -15,6 +15,8 @@ from itertools import groupby
 import libcst as cst
 
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.blocking import never_overlap
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.kernel_ir import (
     Access,
     Guard,
@@ -144,14 +146,26 @@ def _inputs_in_loop(kernel: Kernel, writer: Statement, loop: Loop) -> list[Tenso
 
 
 def _check_complete(kernel: Kernel, tensor: Tensor, group: frozenset[Statement]) -> None:
-    """Check that the tile is finished before it is used: no loop both rewrites and uses it."""
+    """Check that the tile is finished before it is used, or that no part of it is written twice."""
     home = set(tensor.home)
     users = kernel.users_of(tensor)
-    for writer in (item for item in users if item.writes_tensor(tensor)):
+    writers = [item for item in users if item.writes_tensor(tensor)]
+    once = _is_written_once(kernel, tensor, writers)
+    for writer in writers:
         for reader in (item for item in users if item not in group):
             shared = {loop.id for loop in writer.path if loop in reader.path}
-            if not shared <= home or reader.order < writer.order:
+            if reader.order < writer.order or not (once or shared <= home):
                 raise RewriteRefused(f"{tensor.name} is used by {reader.op} before it is finished")
+
+
+def _is_written_once(kernel: Kernel, tensor: Tensor, writers: Sequence[Statement]) -> bool:
+    """Whether one instruction writes a tile, each time another part."""
+    made = [access for item in writers for access in item.accesses if access.tensor.id == tensor.id]
+    return len(made) == 1 and all(
+        never_overlap(kernel, loop, made[0], made[0])
+        for loop in writers[0].path
+        if loop.id not in tensor.home
+    )
 
 
 def _check_names(kernel: Kernel, loop: Loop, group: frozenset[Statement]) -> None:
@@ -289,31 +303,6 @@ def _declare_staged_tile(plan: StagePlan, name: str) -> cst.BaseStatement:
         made = f"[{made} for _ in range({count})]"
     new = syntax.parse_statement(f"{name} = {made}")
     return syntax.with_leading_lines(new, syntax.leading_lines(item.node))
-
-
-def shape_texts(kernel: Kernel, item: Statement) -> list[str]:
-    """The sources of a declaration's sizes.
-
-    Raises:
-        RewriteRefused: the shape is not written as a tuple.
-    """
-    shape = syntax.parse_expression(item.texts["shape"])
-    if not isinstance(shape, cst.Tuple):
-        raise RewriteRefused(f"the shape {item.texts['shape']} is not written as a tuple")
-    return [kernel.module.code_for_node(part.value) for part in shape.elements]
-
-
-def declaration_text(kernel: Kernel, item: Statement, buffer: str) -> str:
-    """A declaration of a float32 tile with the size of an instruction's result."""
-    dst = item.find_access("dst")
-    assert dst is not None
-    declared = kernel.declarations.get(dst.tensor.id)
-    if declared is not None and dst.view.is_whole and dst.view.plain:
-        sizes = shape_texts(kernel, declared)
-    else:
-        sizes = [str(size) for size in dst.view.shape]
-    nl = kernel.nl
-    return f"{nl}.ndarray(({', '.join(sizes)}), dtype={nl}.float32, buffer={nl}.{buffer})"
 
 
 def _index_staged_tile(plan: StagePlan, name: str, item: Statement) -> cst.BaseStatement:

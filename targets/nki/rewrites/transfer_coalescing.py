@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind, loop_contains
 from targets.nki.rewrites.loop_ranges import range_name
 from targets.nki.rewrites.slices import (
@@ -23,7 +24,6 @@ from targets.nki.rewrites.slices import (
     parse_windows,
     widen_window,
 )
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.values import Tensor
 

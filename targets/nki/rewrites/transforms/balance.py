@@ -17,12 +17,12 @@ from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.balancing import EngineBalance, EngineBalancer, MoveOptions, psum_copy_engine
 from targets.nki.rewrites.column_splits import check_columns, is_splittable, result_width, split_columns
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.elementwise import find_sole_writer
 from targets.nki.rewrites.engine_moves import other_engines, write_on
 from targets.nki.rewrites.estimate import tile_banks
 from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
 from targets.nki.rewrites.memory_placement import check_placement
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.transforms.engine import ChooseEngine
 from targets.nki.rewrites.transforms.place import PlaceTile

@@ -16,9 +16,9 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.elementwise import has_plain_arguments
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind, walk_nodes
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Affine, Tensor
 

@@ -10,9 +10,9 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.declarations import declaration_text
 from targets.nki.rewrites.elementwise import Leaf, expand_expression, negation_operand
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement
-from targets.nki.rewrites.staging import declaration_text
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, sites_by_result
 from targets.nki.rewrites.values import Affine, LibrarySymbol, Value
 

@@ -139,6 +139,18 @@ def _negate_column(kernel: Kernel, item: Statement) -> tuple[str, list[cst.BaseS
     ]
 
 
+def _shift_into_activation(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
+    """activation(op, data * scale + bias) for a copy that scales and shifts"""
+    del kernel
+    first, second, _ = pair
+    if _symbol_name(first, "op") != "copy":
+        raise RewriteRefused("the first activation does more than scale and shift")
+    if {"scale", "bias"} & second.texts.keys():
+        raise RewriteRefused("the activation has a scale or bias already")
+    changes: dict[str, str | None] = {name: first.texts.get(name) for name in ("data", "scale", "bias")}
+    return [syntax.replace_arguments(second.node, changes)]
+
+
 def _merge_scalar_operators(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
     """A tensor_scalar with two operators costs the same as one with one."""
     first, second, _ = pair
@@ -217,6 +229,8 @@ _DATA_ROLES = frozenset({"data", "data1", "data2"})
 _FUSION_RULES: dict[tuple[str, str], Callable[[Kernel, ProducerConsumer], list[cst.BaseStatement]]] = {
     ("tensor_scalar", "activation"): _scale_into_activation,
     ("tensor_scalar", "activation_reduce"): _scale_into_activation,
+    ("activation", "activation"): _shift_into_activation,
+    ("activation", "activation_reduce"): _shift_into_activation,
     ("tensor_scalar", "tensor_scalar"): _merge_scalar_operators,
     ("tensor_scalar", "tensor_tensor"): _scale_into_tensor_tensor,
     ("tensor_reduce", "tensor_reduce"): _merge_reductions,

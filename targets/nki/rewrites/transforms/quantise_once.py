@@ -20,6 +20,7 @@ from nki_sim.operators.rules.mx import QUADRANT
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import names_in
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.kernel_ir import (
     Access,
     Kernel,
@@ -32,7 +33,6 @@ from targets.nki.rewrites.kernel_ir import (
 )
 from targets.nki.rewrites.loop_ranges import range_name
 from targets.nki.rewrites.slices import SourceWindow, parse_windows
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Affine, Tensor
 

@@ -13,6 +13,7 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.declarations import declaration_text
 from targets.nki.rewrites.elementwise import (
     NEUTRAL_OPERANDS,
     find_sole_writer,
@@ -20,7 +21,6 @@ from targets.nki.rewrites.elementwise import (
     memset_value,
 )
 from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
-from targets.nki.rewrites.staging import declaration_text
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, sites_by_result
 from targets.nki.rewrites.values import LibrarySymbol
 

@@ -17,9 +17,9 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.elementwise import has_plain_arguments
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement, StatementKind
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, number_site
 from targets.nki.rewrites.values import Affine, Tensor
 

@@ -16,11 +16,11 @@ from nki_sim.dtypes import DTYPES
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import names_in
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.reductions import free_axes_text, reduces_rows
 from targets.nki.rewrites.slices import covering_loops
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.transforms.fuse_reduction import FuseReduction, ReductionPair, find_reduction_pair
 from targets.nki.rewrites.values import Affine

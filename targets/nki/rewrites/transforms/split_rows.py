@@ -17,10 +17,10 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import substitute_names
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement
 from targets.nki.rewrites.partitions import partition_window
 from targets.nki.rewrites.slices import parse_windows
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Affine, Tensor, TensorView
 

@@ -18,10 +18,10 @@ from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import substitute_names
 from targets.nki.rewrites.blocking import check_independent
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.inlining import replace_names
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind
 from targets.nki.rewrites.partitions import partition_window, select_partitions
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Affine
 

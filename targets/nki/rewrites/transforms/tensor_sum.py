@@ -14,6 +14,7 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import substitute_names
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.kernel_ir import Kernel, Statement
 from targets.nki.rewrites.memory_placement import check_placement
 from targets.nki.rewrites.psum_accumulation import (
@@ -23,7 +24,6 @@ from targets.nki.rewrites.psum_accumulation import (
     find_adders,
     find_matrix_sum,
 )
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor
 

@@ -16,10 +16,10 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import substitute_names
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.instructions import HINTS
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement
 from targets.nki.rewrites.slices import SourceWindow, base_name, parse_windows
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, sites_by_result
 
 FLOAT_DTYPES = frozenset({"float32", "bfloat16", "float16"})

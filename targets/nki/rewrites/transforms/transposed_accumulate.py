@@ -19,6 +19,7 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import substitute_names
+from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.elementwise import Apply, Leaf, element_expression, find_sole_writer
 from targets.nki.rewrites.kernel_ir import Kernel, Loop, Statement
 from targets.nki.rewrites.memory_placement import check_placement
@@ -36,7 +37,6 @@ from targets.nki.rewrites.slices import (
     parse_windows,
     widen_window,
 )
-from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor, TensorView
 

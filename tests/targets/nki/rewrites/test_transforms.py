@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from targets.nki.rewrites.explore import explore_rewrites
@@ -11,7 +13,7 @@ from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, TARGET, join_wrapped_calls
+from tests.support.kernels import HEADER, TARGET, Sample, join_wrapped_calls, relative_error
 
 ARGUMENTS = [ArrayArgument((256, 512), "float32"), ArrayArgument((512, 1024), "float32")]
 
@@ -130,6 +132,51 @@ def test_hoist_refuses_a_tile_whose_parts_are_used_elsewhere():
     """)
     assert "depends on i" in refusal(source, "hoist", "y out of i")
     assert "z out of i" not in sites(source, "hoist")
+
+
+IN_PARTS = Sample(
+    HEADER
+    + textwrap.dedent("""
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((256, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(2):
+            wide = nl.ndarray((128, 512), dtype=b.dtype, buffer=nl.sbuf)
+            y = nl.ndarray((128, 512), dtype=b.dtype, buffer=nl.sbuf)
+            for j in nl.affine_range(4):
+                part = nl.ndarray((128, 128), dtype=b.dtype, buffer=nl.sbuf)
+                nisa.dma_copy(dst=part, src=b[0:128, nl.ds(j * 128, 128)])
+                nisa.activation(dst=wide[:, nl.ds(WHERE, 128)], op=nl.square, data=part)
+                nisa.tensor_scalar(
+                    dst=y[:, nl.ds(WHERE, 128)], data=wide[:, nl.ds(WHERE, 128)], op0=nl.add, operand0=1.0
+                )
+            x = nl.ndarray((128, 512), dtype=b.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=x, src=a[nl.ds(i * 128, 128), 0:512])
+            nisa.tensor_tensor(dst=y, data1=y, data2=x, op=nl.add)
+            nisa.tensor_tensor(dst=y, data1=y, data2=wide, op=nl.multiply)
+            nisa.dma_copy(dst=out[nl.ds(i * 128, 128), 0:512], src=y)
+        return out
+    """),
+    ((256, 512), (128, 512)),
+    lambda a, b: (a + np.tile(b * b, (2, 1)) + 1.0) * np.tile(b * b, (2, 1)),
+)
+
+
+def test_hoist_moves_a_tile_of_which_each_part_is_finished_when_it_is_used():
+    made = replace(IN_PARTS, source=IN_PARTS.source.replace("WHERE", "j * 128"))
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    found, _ = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["hoist"]])
+    moved = [item.source for item in found if item.site == "wide out of i"]
+    assert [source.count("if i == 0:") for source in moved] == [1, 0]
+    assert moved[1].index("nl.square") < moved[1].index("for i in")
+    assert all(relative_error(made, source) < 1e-6 for source in moved)
+
+
+def test_hoist_leaves_a_tile_whose_parts_are_written_twice():
+    source = IN_PARTS.source.replace("WHERE", "j * 64")
+    kernel = read_kernel(source, IN_PARTS.arguments, TARGET)
+    _, refusals = explore_rewrites(kernel, kernel.arguments, TARGET, transforms=[TRANSFORMS["hoist"]])
+    assert "hoist wide out of i: wide is used by tensor_scalar before it is finished" in refusals
 
 
 def test_hoist_refuses_what_the_loop_changes():
@@ -285,6 +332,35 @@ def test_fuse_says_why_not(change: tuple[str, str], reason: str):
         nisa.activation(dst=y, op=nl.tanh, data=half)
     """).replace(*change)
     assert refusal(source, "fuse", "tensor_scalar to half with activation") == reason
+
+
+def test_fuse_lets_an_activation_scale_and_shift_what_a_copy_did():
+    source = rows(f"""
+        {tile("moved")}
+        nisa.activation(dst=moved, op=nl.copy, data=x, scale=0.5, bias=1.0)
+        {tile("y")}
+        nisa.activation(dst=y, op=nl.tanh, data=moved)
+    """)
+    (fused,) = sites(source, "fuse")["activation to moved with activation"]
+    assert "nisa.activation(dst=y, op=nl.tanh, data=x, scale=0.5, bias=1.0)" in fused
+    assert "moved" not in fused
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("nl.copy", "nl.exp"), "the first activation does more than scale and shift"),
+        (("data=moved)", "data=moved, bias=2.0)"), "the activation has a scale or bias already"),
+    ],
+)
+def test_fuse_leaves_two_activations_where_one_cannot_do_both(change: tuple[str, str], reason: str):
+    source = rows(f"""
+        {tile("moved")}
+        nisa.activation(dst=moved, op=nl.copy, data=x, scale=0.5)
+        {tile("y")}
+        nisa.activation(dst=y, op=nl.tanh, data=moved)
+    """).replace(*change)
+    assert refusal(source, "fuse", "activation to moved with activation") == reason
 
 
 @pytest.mark.parametrize(
