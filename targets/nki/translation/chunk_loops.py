@@ -37,6 +37,8 @@ _PSUM_READERS = frozenset(
     {"activation", "activation_reduce", "scalar_tensor_tensor", "tensor_scalar", "tensor_tensor"}
 )
 """Instructions that read a product where the tensor engine left it, unless GpSimd executes them."""
+_TWO_TENSORS = {"scalar_tensor_tensor": ("data", "operand1"), "tensor_tensor": ("data1", "data2")}
+"""By instruction the two operands of which only one may be in PSUM."""
 
 
 def join_chunk_loops(source: str) -> str | None:
@@ -156,25 +158,29 @@ def _read_banks(kernel: ast.FunctionDef) -> list[ast.stmt]:
             counts[item.id] = counts.get(item.id, 0) + 1
     copied = {name for name, count in counts.items() if count == len(("written", "read"))}
     dropped: set[str] = set()
-    body = _read_banks_in(kernel.body, copied, dropped)
+    in_psum = {declared_name(item, "psum") for item in ast.walk(kernel) if isinstance(item, ast.stmt)}
+    body = _read_banks_in(kernel.body, copied, dropped, in_psum=in_psum)
     return [item for item in body if declared_name(item) not in dropped]
 
 
-def _read_banks_in(body: Sequence[ast.stmt], copied: set[str], dropped: set[str]) -> list[ast.stmt]:
+def _read_banks_in(
+    body: Sequence[ast.stmt], copied: set[str], dropped: set[str], *, in_psum: set[str]
+) -> list[ast.stmt]:
     found: list[ast.stmt] = []
     banks = {name for item in body if (name := declared_name(item, "psum"))}
     waiting: dict[str, tuple[ast.stmt, str, ast.expr]] = {}
     for item in body:
-        statement = replace_body(item, lambda inner: _read_banks_in(inner, copied, dropped))
+        statement = replace_body(item, lambda inner: _read_banks_in(inner, copied, dropped, in_psum=in_psum))
         call = find_instruction(item)
         copy = _copy_of_bank(call, banks) if call is not None else None
         if copy is not None and copy[0] in copied:
             waiting[copy[0]] = (item, ast.unparse(copy[1]), copy[2])
         elif call is not None and instruction_name(call) in _PSUM_READERS and not _is_gpsimd(call):
+            taken = _operands_beside_banks(call, in_psum)
             for word, value in arguments_of(call).items():
                 name = _tile_name(value)
                 own = waiting.get(name)
-                if own is not None and word in _DATA and ast.unparse(value) == own[1]:
+                if own is not None and word not in taken and word in _DATA and ast.unparse(value) == own[1]:
                     statement = _with_argument(item, word, own[2])
                     found.remove(own[0])
                     del waiting[name]
@@ -182,6 +188,13 @@ def _read_banks_in(body: Sequence[ast.stmt], copied: set[str], dropped: set[str]
                     break
         found.append(statement)
     return found if _is_changed(found, body) else list(body)
+
+
+def _operands_beside_banks(call: ast.Call, in_psum: set[str]) -> Sequence[str]:
+    """Operands that may not be in PSUM, because the other one of the two is."""
+    words = arguments_of(call)
+    both = [word for word in _TWO_TENSORS.get(instruction_name(call), ()) if word in words]
+    return both if any(base_name(words[word]) in in_psum for word in both) else ()
 
 
 def _copy_of_bank(call: ast.Call, banks: set[str]) -> tuple[str, ast.expr, ast.expr] | None:

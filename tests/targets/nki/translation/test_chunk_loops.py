@@ -66,6 +66,39 @@ def test_copies_that_others_need_are_kept(old, new):
     assert "tensor_copy(dst=product[:, i_chunk, :], src=bank" in joined
 
 
+WITH_BANK = KERNEL.replace(
+    "    for i_chunk_2",
+    """    other = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum)
+    for i_chunk_2""",
+)
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "nisa.scalar_tensor_tensor(dst=TILE, data=BANK, operand0=2.0, operand1=COPY, op0=ADD, op1=ADD)",
+        "nisa.scalar_tensor_tensor(dst=TILE, data=COPY, operand0=2.0, operand1=BANK, op0=ADD, op1=ADD)",
+        "nisa.tensor_tensor(dst=TILE, data1=BANK, data2=COPY, op=ADD)",
+        "nisa.tensor_tensor(dst=TILE, data1=COPY, data2=BANK.permute([0, 1]), op=ADD)",
+    ],
+)
+@pytest.mark.parametrize("bank", ["other", "x"])
+def test_one_of_two_operands_is_read_in_psum(instruction, bank):
+    named = {
+        "ADD": "nl.add",
+        "TILE": "result[:, i_chunk_2, :]",
+        "COPY": "product[:, i_chunk_2, :]",
+        "BANK": bank,
+    }
+    for word, text in named.items():
+        instruction = instruction.replace(word, text)
+    used = "nisa.activation(dst=result[:, i_chunk_2, :], op=nl.exp, data=product[:, i_chunk_2, :])"
+    assert used in WITH_BANK
+    joined = join_chunk_loops(WITH_BANK.replace(used, instruction))
+    assert joined is not None
+    assert ("tensor_copy(dst=product[:, i_chunk, :], src=bank" in joined) == (bank == "other")
+
+
 def test_loops_inside_others_are_joined_too():
     inside = KERNEL.replace("    ", "        ").replace(
         "def kernel(x):", "def kernel(x):\n    for i_row in rows:", 1
