@@ -157,6 +157,8 @@ class PredictingRoles:
         source = judged.kernel.kernel.encode()
         reasons = ", ".join(judged.passed_over)
         note = "the reference, translated" + (f"; passed over faster layouts: {reasons}" if reasons else "")
+        if judged.left_out:
+            note += f"; layouts were left out by faults of this program: {', '.join(judged.left_out)}"
         proposed = KernelProposed(key=str(key), source=digest_of(source), note=note, author=TRANSLATOR)
         return EffectOutcome((proposed,), (source,))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,8 @@ _MOST_JUDGED = 4
 """Layouts that are judged until one is proven."""
 _MOST_TESTED = 2
 """Layouts that are correct but not proven, after which none is judged: likely no layout can be proven."""
+_LONGEST_FAULT = 200
+"""Characters of what an error says: it may hold whole expressions."""
 _WORTH_A_PROOF = 1.25
 """How many times as long as a kernel that was tested a proven one may take."""
 
@@ -60,19 +63,27 @@ class TranslatedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """The translations that are worth judging, the fastest first, and all predicted latencies in ms."""
+    """The translations that are worth judging, the fastest first, and all predicted latencies in ms.
+
+    `left_out` has the faults of this program that kept it from writing some layouts.
+    """
 
     candidates: tuple[TranslatedKernel, ...]
     latencies_ms: tuple[float | None, ...]
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedTranslation:
-    """The translation that was chosen, its verdict, and why faster ones were not, fastest first."""
+    """The translation that was chosen, its verdict, and why faster ones were not, fastest first.
+
+    `left_out` is the translation's.
+    """
 
     kernel: TranslatedKernel
     evaluation: Evaluation
     passed_over: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 async def choose_by_verdict(translation: Translation, judge: JudgeSource) -> JudgedTranslation:
@@ -88,7 +99,8 @@ async def choose_by_verdict(translation: Translation, judge: JudgeSource) -> Jud
             break
     chosen = max(found, key=lambda item: (_is_proven(item[1]), item[1].is_correct))  # the first of several
     faster = found[: found.index(chosen)]
-    return JudgedTranslation(*chosen, passed_over=tuple(_explain_verdict(verdict) for _, verdict in faster))
+    passed_over = tuple(_explain_verdict(verdict) for _, verdict in faster)
+    return JudgedTranslation(*chosen, passed_over=passed_over, left_out=translation.left_out)
 
 
 def _is_proven(evaluation: Evaluation) -> bool:
@@ -187,10 +199,12 @@ class KernelTranslator:
             "target": target, "spec": problem.spec.model_dump_json(), "size": size, "formula": str(formula),
         }  # fmt: skip
         found: list[_Layout] = []
+        left_out: dict[str, None] = {}
         best: _Layout | None = None
         spent = 0
         while spent <= _MOST_INSTRUCTIONS:
-            answer = await self._ask({**asked, "near": None if best is None else best.name})
+            answer, faults = await self._ask({**asked, "near": None if best is None else best.name})
+            left_out |= dict.fromkeys(faults)
             known = {layout.kernel for layout in found}
             fresh = [kernel for kernel in answer if kernel[0] not in known][:_MOST_LAYOUTS]
             about = canonical_json((asked, toolchain, kernels := [kernel for kernel, *_ in fresh])).decode()
@@ -201,10 +215,11 @@ class KernelTranslator:
                 break
             spent = _count_instructions(found, best)
         assert best is not None  # `_fastest` gives one or raises
-        return Translation(_select_candidates(found, best), tuple(layout.told.latency_ms for layout in found))
+        latencies = tuple(layout.told.latency_ms for layout in found)
+        return Translation(_select_candidates(found, best), latencies, tuple(left_out))
 
-    async def _ask(self, asked: dict[str, str | None]) -> list[tuple[str, str, str]]:
-        """Kernels, the names of their layouts, and what of these decides about roundings."""
+    async def _ask(self, asked: dict[str, str | None]) -> tuple[list[tuple[str, str, str]], list[str]]:
+        """Kernels, the names of their layouts, what of these decides about roundings; then faults."""
         request = json.dumps(asked)
         if self._pool is None:
             answer = json.loads(await asyncio.to_thread(write_kernels, request))
@@ -215,7 +230,8 @@ class KernelTranslator:
             answer = json.loads(await keeper.recall(request, run, prepare=self._pool.prepare))
         if "error" in answer:
             raise UntranslatableError(answer["error"])
-        return [(kernel, layout, arithmetic) for kernel, layout, arithmetic in answer["kernels"]]
+        kernels = [(kernel, layout, arithmetic) for kernel, layout, arithmetic in answer["kernels"]]
+        return kernels, answer.get("left_out", [])  # earlier versions kept none
 
     async def aclose(self) -> None:
         """End the process."""
@@ -241,12 +257,26 @@ def write_kernels(request: str) -> str:
     if not request:
         return ""  # this module is loaded; the translator is a target's
     asked = json.loads(request)
+    left_out: dict[str, None] = {}
     translator = import_part(load_target(asked["target"]).parts.translator or "")
     spec = ProblemSpec.model_validate_json(asked["spec"])
     try:
         formula = Path(asked["formula"]).read_bytes()
-        kernels = translator.write_variants(spec, asked["size"], formula, asked["near"])
+        kernels = translator.write_variants(
+            spec,
+            asked["size"],
+            formula,
+            asked["near"],
+            leave_out=lambda _, error: left_out.setdefault(_describe_fault(error)),
+        )
     except UntranslatableError as error:
         return json.dumps({"error": str(error)})
     named = [(source, name, translator.name_arithmetic(name)) for source, name in kernels]
-    return json.dumps({"kernels": named})
+    return json.dumps({"kernels": named, "left_out": [*left_out]})
+
+
+def _describe_fault(error: Exception) -> str:
+    """An error of this program in a line, with the place where it was raised."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{said[:_LONGEST_FAULT]} ({Path(place.filename).name}, line {place.lineno})"

@@ -60,13 +60,14 @@ def translate(
         write_output(session.home, output, problem.kernel.encode())
     if into is not None:
         write_problem(problem, into)
-    lines = _describe(found, output, into)
+    lines = describe_translation(found, output, into)
     if module is not None and into is None:
         lines = [f"{module} in NumPy, as kernels are compared with:", "", file.text, *lines]
     result = {
         "kernel": problem.kernel,
         "latencies_ms": list(found.latencies_ms),
         "passed_over": list(found.judged.passed_over),
+        "left_out": list(found.judged.left_out),
         "evaluation": evaluation.model_dump(mode="json"),
         "error": None,
     }
@@ -76,13 +77,14 @@ def translate(
     return exits.OK if evaluation.is_correct else exits.FAILURE
 
 
-def _describe(found: TranslatedProblem, output: Path | None, into: Path | None) -> list[str]:
+def describe_translation(found: TranslatedProblem, output: Path | None, into: Path | None) -> list[str]:
     """The lines on the screen: the latency, what was shown of the kernel, and where it is."""
     problem, judged, evaluation = found.problem, found.judged, found.judged.evaluation
     count = sum(latency is not None for latency in found.latencies_ms)
     place = f"number {len(judged.passed_over) + 1} that was judged" if judged.passed_over else "the best"
     lines = [f"{problem.name}: {format_ms(judged.kernel.latency_ms)} predicted, {place} of {count} layouts"]
     lines += [f"  a faster layout was passed over: {reason}" for reason in judged.passed_over]
+    lines += [f"  a layout was left out by a fault of this program: {fault}" for fault in judged.left_out]
     lines.append(f"  {LEVELS[evaluation.level]}" if evaluation.is_correct else "  not correct")
     if evaluation.identity is not None:
         lines.append(f"  {format_identity(evaluation.identity)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -39,9 +40,17 @@ def write_kernels(spec: ProblemSpec, size: str, formula: bytes) -> list[str]:
 
 
 def write_variants(
-    spec: ProblemSpec, size: str, formula: bytes, near: str | None = None
+    spec: ProblemSpec,
+    size: str,
+    formula: bytes,
+    near: str | None = None,
+    *,
+    leave_out: Callable[[str, Exception], None] | None = None,
 ) -> list[tuple[str, str]]:
     """Return kernels, each with the name of its layout: the usual ones, or those that differ little from one.
+
+    Where writing one of the others fails by a fault of this program, `leave_out` is told its name and the
+    error; without it the error is raised.
 
     Raises:
         UntranslatableError: there is no translation; the message names what is in the way.
@@ -63,6 +72,10 @@ def write_variants(
             found.setdefault(source, other.name)
         except UntranslatableError:
             continue  # this layout does not fit; others do
+        except Exception as error:
+            if leave_out is None:
+                raise
+            leave_out(other.name, error)
     counts = {source: _count_instructions(source) for source in found}
     most = _LONGEST * min(counts.values())
     return [(source, name) for source, name in found.items() if counts[source] <= most]
