@@ -7,7 +7,7 @@ questions have one answer, so a value that is used twice is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -231,25 +231,39 @@ class Demand:
         together = self._running_together(node.args[0], indices, axes) if len(axes) > 1 else {}
         for axis in axes:
             operand = node.args[0], indices, axis
-            own = together.get(axis) or self._inner_index(f"r{number}_{axis}", source[axis], [operand])
+            taken = access.atoms | {*over}
+            own = together.get(axis) or self._inner_index(
+                f"r{number}_{axis}", source[axis], [operand], taken=taken
+            )
             indices[axis] = own
             over += [atom for atom, _ in own.terms]
         return make_reduction(number, name, self.value(node.args[0], join_axes(source, indices)), over)
 
     def _inner_index(
-        self, name: str, size: int, sources: Sequence[tuple[int, Sequence[AxisIndex], int]]
+        self,
+        name: str,
+        size: int,
+        sources: Sequence[tuple[int, Sequence[AxisIndex], int]],
+        *,
+        taken: Collection[Atom],
     ) -> AxisIndex:
-        """The loops of a sum: those that walk that axis of an operand already, to share its tiles."""
+        """The loops of a sum: those that walk that axis of an operand already, to share its tiles.
+
+        A loop that is taken, as the result runs along it, would be summed over as well as kept.
+        """
         for number, indices, axis in sources:
-            kept = {atom for at, index in enumerate(indices) if at != axis for atom, _ in index.terms}
             for found in self._running_indices(number, axis, size):
-                if kept & {atom for atom, _ in found.terms}:
+                if _clashes(found, taken):
                     continue
                 wanted = list(indices)
                 wanted[axis] = found
                 if self._was_asked(number, join_axes(self.nodes[number].shape, wanted)):
                     return found
-        return self.loops.index(name, size)
+        fresh = self.loops.index(name, size)
+        while _clashes(fresh, taken):
+            name += "'"
+            fresh = self.loops.index(name, size)
+        return fresh
 
     def _running_together(
         self, number: int, indices: Sequence[AxisIndex], axes: Sequence[int]
@@ -265,7 +279,9 @@ class Demand:
                 walked = {axis: own for axis, own in found.items() if own and _walks_whole(own, shape[axis])}
                 wanted = [walked.get(axis, index) for axis, index in enumerate(indices)]
                 loops = [atom for own in walked.values() for atom, _ in own.terms]
-                is_sum = not any(atom.name.startswith("o") for atom in loops)
+                kept = {atom for at, index in enumerate(indices) if at not in axes for atom, _ in index.terms}
+                is_apart = len({*loops}) == len(loops) and not kept & {*loops}
+                is_sum = is_apart and not any(atom.name.startswith("o") for atom in loops)
                 whole = {axis for axis in axes if shape[axis] > 1}
                 if is_sum and walked.keys() == whole and join_axes(shape, wanted) == access:
                     return walked
@@ -308,7 +324,8 @@ class Demand:
             (node.args[0], [*_last(batch, left[:-2]), row, AxisIndex()], len(left) - 1),
             (node.args[1], [*_last(batch, right[:-2]), AxisIndex(), column], len(right) - 2),
         ]
-        inner = self._inner_index(f"k{self._product_depths[number]}_{left[-1]}", left[-1], sides)
+        name = f"k{self._product_depths[number]}_{left[-1]}"
+        inner = self._inner_index(name, left[-1], sides, taken=access.atoms)
         found: Value | None = None
         for one, other, over in self._products(node, batch, row, column, inner=inner):
             term = self._product(number, one, other, over)
@@ -485,6 +502,13 @@ def _index_along(access: Access, shape: Shape, axis: int) -> AxisIndex | None:
         return access.split_by_axis(shape)[axis]
     except (SplitNeededError, UntranslatableError):
         return None
+
+
+def _clashes(index: AxisIndex, taken: Collection[Atom]) -> bool:
+    """Whether an index runs along one of some loops, or along one of which another is a part."""
+    return any(
+        other == atom or other.name.startswith(f"{atom.name}_") for atom, _ in index.terms for other in taken
+    )
 
 
 def _walks_whole(index: AxisIndex, size: int) -> bool:

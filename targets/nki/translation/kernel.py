@@ -31,18 +31,20 @@ from targets.nki.translation.delay import delay_last
 from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
 from targets.nki.translation.direct_copies import write_copies
 from targets.nki.translation.epilogues import fuse_epilogues
+from targets.nki.translation.equal_products import find_equal
 from targets.nki.translation.function_tables import order_functions
 from targets.nki.translation.hidden_blocks import find_ranges, split_into_blocks
 from targets.nki.translation.interleave import interleave_kernel, share_copies
 from targets.nki.translation.kernel_layout import Choices, KernelLayout
 from targets.nki.translation.known import KnownArrays
-from targets.nki.translation.layout import SHORT_RUN, Nest, count_elements, is_batch
+from targets.nki.translation.layout import SHORT_RUN, Nest, count_elements, is_batch, is_summed_by_vector
 from targets.nki.translation.masks import make_select
 from targets.nki.translation.merge import (
     group_sums,
     merge_loops,
 )
-from targets.nki.translation.patterns import find_inner_sum, scale_behind_maxima, use_moments
+from targets.nki.translation.patterns import find_cut, scale_behind_maxima, use_moments
+from targets.nki.translation.renaming import find_alike
 from targets.nki.translation.source import KnownTables, join_kernel
 from targets.nki.translation.spread_sums import make_spread_sum
 from targets.nki.translation.stacked_rows import make_stacked_rows
@@ -386,7 +388,7 @@ class KernelWriter:
                 failures.append(failure)
                 if isinstance(failure, StoredNeededError) and failure.node not in {*self.stored, node}:
                     unstored.append(failure)
-        large = find_inner_sum(stores) if isinstance(failures[0], TilesTooLargeError) else None
+        large = find_cut(stores) if isinstance(failures[0], TilesTooLargeError) else None
         if large is not None and large not in self.stored:
             raise StoredNeededError(large) from failures[0]
         raise (unstored or failures)[0]
@@ -412,6 +414,8 @@ class KernelWriter:
         )
         if bound & {*outer}:
             raise UntranslatableError("a loop of independent products that is also walked inside")
+        if any(is_summed_by_vector(values, atom) for atom in atoms if atom not in {row, layout.inside}):
+            raise UntranslatableError("a loop of the result over which a product with a vector sums")
         used = 0
         lengths = self.layout.tile_lengths if layout.is_plain else [self.layout.tile_length]
         for longest in lengths:
@@ -454,6 +458,8 @@ class KernelWriter:
             makers=_MAKERS,
             transpose=make_transposed,
             make_bank=products.make_bank,
+            find_equal=find_equal,
+            alike=find_alike(items),
             readers=find_readers(values),
             uses=count_uses(values),
             sums={i.value: i for i in items if isinstance(i, Reduce) and i.function == "add"},

@@ -156,12 +156,31 @@ def count_elements(values: Sequence[Value]) -> int:
 def is_batch(values: Sequence[Value], atom: Atom) -> bool:
     """Whether both operands of a product depend on a loop that is not summed over."""
     return any(
-        atom in left.atoms and atom in right.atoms
+        atom in left.atoms and atom in right.atoms and atom not in over
         for value in values
         for item in value.walk()
         if isinstance(item, Contract)
-        for left, right in item.pairs
+        for (left, right), over in zip(item.pairs, item.over, strict=True)
     )
+
+
+def is_summed_by_vector(values: Sequence[Value], atom: Atom) -> bool:
+    """Whether a product of a matrix and a vector sums over a loop.
+
+    The loop lies on the partitions of both, and turning the matrix takes as long as the product.
+    """
+    return any(
+        atom in over and (left.atoms < right.atoms or right.atoms < left.atoms)
+        for value in values
+        for item in value.walk()
+        if isinstance(item, Contract)
+        for (left, right), over in zip(item.pairs, item.over, strict=True)
+    )
+
+
+def partition_of_sum(over: Sequence[Atom]) -> Atom:
+    """Return the loop of a sum of products that lies on the partitions of both operands."""
+    return max(over, key=lambda atom: (min(atom.size, PARTITIONS), atom.name))
 
 
 def blocker(value: Value, partition: Atom | None) -> Value | None:

@@ -8,7 +8,17 @@ from math import prod
 
 from targets.nki.translation.merge import ValueChange
 from targets.nki.translation.stage import Store
-from targets.nki.translation.values import Binary, Moment, Moments, Number, Reduce, Select, Value
+from targets.nki.translation.values import (
+    Binary,
+    Contract,
+    Moment,
+    Moments,
+    Number,
+    Reduce,
+    Select,
+    Unary,
+    Value,
+)
 
 
 def use_moments(stores: Sequence[Store]) -> list[Store] | None:
@@ -132,14 +142,21 @@ class Substitution(ValueChange):
         return any(item in self._replaced for item in value.walk())
 
 
-def find_inner_sum(stores: Sequence[Store]) -> int | None:
-    """Return the reduction of the most elements that other operations follow, as a place to cut a stage.
+def find_cut(stores: Sequence[Store]) -> int | None:
+    """Return the operation to store where a stage's tiles do not fit on the chip together, if there is one.
 
-    Loops that are summed over lie inside tiles. Two reductions in a row have the loops of both there.
+    It is the reduction of the most elements that other operations follow: loops that are summed over lie
+    inside tiles, and two reductions in a row have the loops of both there. Without one, it is the operation
+    with half of all operations below it.
     """
     values = [store.value for store in stores]
-    inner = {item for value in values for item in value.walk() if isinstance(item, Reduce)} - {*values}
-    largest = max(
-        inner, key=lambda item: (prod(atom.size for atom in item.value.atoms), item.node), default=None
-    )
-    return None if largest is None else largest.node
+    items = [item for value in values for item in value.walk() if item not in values]
+    inner = [item for item in items if isinstance(item, Reduce)]
+    if inner:
+        return max(inner, key=lambda item: (prod(atom.size for atom in item.value.atoms), item.node)).node
+    written = {value.node for value in values}
+    kinds = Unary | Binary | Select | Contract
+    chain = {item for item in items if isinstance(item, kinds) and item.node not in written}
+    below = {item: len(list(item.walk())) for item in chain}
+    half = max((len(list(value.walk())) for value in values), default=0) / 2
+    return min(chain, key=lambda item: (abs(below[item] - half), item.node)).node if chain else None

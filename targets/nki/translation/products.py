@@ -9,7 +9,7 @@ from math import prod
 
 from targets.nki.translation.access import Atom
 from targets.nki.translation.hbm import Run, array_text, transfer_text
-from targets.nki.translation.layout import BANK, PARTITIONS, is_scattered, padded_width
+from targets.nki.translation.layout import BANK, PARTITIONS, is_scattered, padded_width, partition_of_sum
 from targets.nki.translation.simplify import make_binary
 from targets.nki.translation.stacking import HALF, Stack, find_stack
 from targets.nki.translation.stage import MOST_BANKS, Rows, StageContext, Tile
@@ -168,7 +168,7 @@ def _split_free(
 
 def _operand_tiles(context: StageContext, pair: _Operands) -> tuple[Tile, Tile | None]:
     """The operands' tiles; None for one that is loaded part by part, because the chip has no room for it."""
-    moving, inner = pair.moving, _inner(pair)
+    moving, inner = pair.moving, partition_of_sum(pair.over)
     if _is_as_loaded(context, pair.stationary, inner) and not _is_as_loaded(context, moving, inner):
         context.tile(moving, inner)  # it is made while the other one is loaded
     stays = context.tile(pair.stationary, inner)
@@ -239,11 +239,6 @@ def _in_both(atom: Atom, pairs: Sequence[_Operands]) -> bool:
     return any(atom in pair.stationary.atoms for pair in pairs)
 
 
-def _inner(pair: _Operands) -> Atom:
-    """The loop of a sum that lies on the partitions of both operands."""
-    return max(pair.over, key=lambda atom: (min(atom.size, PARTITIONS), atom.name))
-
-
 def _sides(context: StageContext, left: Value, right: Value, partition: Atom | None) -> tuple[Value, Value]:
     """The operand that stays in the tensor engine, with the loop of the result's partitions; the other."""
     if partition is not None:
@@ -284,7 +279,7 @@ def _write_product(
     half: Rows | None = None,
 ) -> None:
     """One product, added to what the bank holds, over all chunks of its sum; `half`: on half of the array."""
-    context, lines, inner = bank.context, bank.lines, _inner(pair)
+    context, lines, inner = bank.context, bank.lines, partition_of_sum(pair.over)
     stays, moves = tiles
     with ExitStack() as stack:
         around = [atom for atom in pair.over if atom != inner]
@@ -306,7 +301,7 @@ def _write_product(
 
 def _load_part(bank: Bank, pair: _Operands, chunk: Rows, places: dict[Atom, str]) -> str:
     """Load what one product needs of the moving operand."""
-    context, load, inner = bank.context, pair.moving, _inner(pair)
+    context, load, inner = bank.context, pair.moving, partition_of_sum(pair.over)
     assert isinstance(load, Load)
     name = context.names.new(f"{load.buffer.name}_part")
     sizes = [context.height(inner), *bank.sizes]

@@ -23,6 +23,7 @@ from targets.nki.translation.layout import (
     is_scattered,
     padded_width,
 )
+from targets.nki.translation.renaming import Alike
 from targets.nki.translation.source import KnownTables
 from targets.nki.translation.text import Lines, NameTable, product_text, slice_text, sum_text
 from targets.nki.translation.values import (
@@ -133,6 +134,9 @@ class StageContext:
     makers: Mapping[type[Value], Maker]
     transpose: Maker
     make_bank: BankMaker
+    find_equal: BankMaker
+    """Finds a tile of a product that is the same along other loops, if there is one."""
+    alike: Alike
     readers: Mapping[Value, Sequence[Value]]
     """The operations that use each value."""
     uses: Counter[Value]
@@ -196,6 +200,10 @@ class StageContext:
         """Return a tile that VectorE or ScalarE may read: a product need not leave PSUM for that."""
         key = value, partition
         if isinstance(value, Contract) and not {key} & (self.tiles.keys() | self.banks.keys()):
+            alike = self.find_equal(self, value, partition)
+            if alike is not None:
+                self.tiles[key] = alike
+                return alike
             bank = None if blocker(value, partition) else self.make_bank(self, value, partition)
             if bank is not None:
                 self.banks[key] = bank
@@ -208,6 +216,8 @@ class StageContext:
         held = None
         if isinstance(value, Load):
             held = self._part_of_held(value, partition) or self._part_of_rows(value, partition)
+        elif isinstance(value, Contract):
+            held = self.find_equal(self, value, partition)
         return held or self._make_whole(value, partition)
 
     @cached_property
@@ -508,7 +518,7 @@ class StageContext:
         _, first, step = window
         if atom in fixed:
             return sum_text(product_text(fixed[atom], step), first)
-        start, count = boxes.get(atom, ("0", atom.size))
+        start, count = boxes.get(atom, ("0", self.row_count() if atom == self.nest.row else atom.size))
         return slice_text(sum_text(product_text(start, step), first), count, -1, step)
 
     def _free_text(self, atom: Atom, boxes: Box) -> str:
@@ -560,4 +570,4 @@ def _walked_alike(load: Load, other: Load) -> dict[Atom, Atom] | None:
 Maker = Callable[[StageContext, Value, Atom | None, tuple[Atom, ...]], Tile]
 """Makes a tile of a value, with a loop on the partitions and the free loops inside."""
 BankMaker = Callable[[StageContext, Value, Atom | None], Tile | None]
-"""Makes a product that stays in PSUM, or refuses."""
+"""Gives a tile of a product, such as one that stays in PSUM, or refuses."""
