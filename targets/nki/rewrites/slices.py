@@ -11,7 +11,7 @@ import libcst as cst
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.kernel_ir import Kernel, Loop
 from targets.nki.rewrites.transform import RewriteRefused
-from targets.nki.rewrites.values import Affine, TensorView
+from targets.nki.rewrites.values import Affine, Tensor, TensorView
 
 
 class IterationSpan(NamedTuple):
@@ -73,6 +73,22 @@ def parse_windows(kernel: Kernel, text: str, rank: int) -> list[SourceWindow]:
     if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name) or len(node.slice) != rank:
         raise RewriteRefused(f"{text} is not indexed in every dimension")
     return [_parse_window(kernel, part.slice) for part in node.slice]
+
+
+def split_windows(kernel: Kernel, text: str, tensor: Tensor) -> tuple[str, list[SourceWindow]]:
+    """The source of a tensor, or of a tile of a list, and its windows, dimension by dimension.
+
+    Raises:
+        RewriteRefused: the source does not index every dimension of it.
+    """
+    node = syntax.parse_expression(text)
+    base = node.value if isinstance(node, cst.Subscript) and len(node.slice) == len(tensor.shape) else None
+    name = base
+    for _ in tensor.copies:
+        name = name.value if isinstance(name, cst.Subscript) else None
+    if base is None or not isinstance(node, cst.Subscript) or not isinstance(name, cst.Name):
+        raise RewriteRefused(f"{text} is not indexed in every dimension")
+    return kernel.module.code_for_node(base), [_parse_window(kernel, part.slice) for part in node.slice]
 
 
 def base_name(text: str) -> str:

@@ -18,10 +18,9 @@ from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement
 from targets.nki.rewrites.loop_ranges import range_name
 from targets.nki.rewrites.slices import (
     IterationSpan,
-    base_name,
     find_walked_dimension,
     full_span,
-    parse_windows,
+    split_windows,
     widen_window,
 )
 from targets.nki.rewrites.transform import RewriteRefused
@@ -121,11 +120,11 @@ def _find_axes(
     if source.view.shape != goal.view.shape:
         raise RewriteRefused(f"{mover.op} reshapes {source.tensor.name}")
     dim = find_walked_dimension(goal.view, loop)
-    if dim is None:
+    if dim is None or any(loop.id in pick.loops for pick in goal.view.picks):
         raise RewriteRefused(
             f"iterations over {loop.var} do not write neighbouring parts of {goal.tensor.name}"
         )
-    parts = parse_windows(kernel, mover.texts["dst"], len(goal.tensor.shape))
+    _, parts = split_windows(kernel, mover.texts["dst"], goal.tensor)
     axis = sum(part.kept for part in parts[:dim])
     if axis == 0:
         raise RewriteRefused(f"the parts of {goal.tensor.name} lie in different partitions")
@@ -246,11 +245,11 @@ class _CoalesceWriter:
     def _write_mover(self) -> cst.BaseStatement:
         plan, goal = self._plan, self._plan.mover.find_access("dst")
         assert goal is not None
-        parts = parse_windows(plan.kernel, plan.mover.texts["dst"], len(goal.tensor.shape))
+        base, parts = split_windows(plan.kernel, plan.mover.texts["dst"], goal.tensor)
         words = [part.text for part in parts]
         words[plan.dim] = widen_window(goal.view, plan.dim, plan.loop, parts[plan.dim].lower, self._span)
         changes: dict[str, str | None] = {
-            "dst": f"{base_name(plan.mover.texts['dst'])}[{', '.join(words)}]",
+            "dst": f"{base}[{', '.join(words)}]",
             MOVED_OPERANDS[plan.mover.op]: self._name,
         }
         return syntax.replace_arguments(plan.mover.node, changes)

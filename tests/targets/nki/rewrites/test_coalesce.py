@@ -77,6 +77,33 @@ def test_stores_of_all_iterations_become_one():
     )
 
 
+LISTED = (
+    ("left = nl.ndarray((P, k // P, P), dtype=a.dtype, buffer=nl.sbuf)",
+     "left = [nl.ndarray((P, k), dtype=a.dtype, buffer=nl.sbuf) for _ in range(m // P)]"),
+    ("stationary=left[:, q, :]", "stationary=left[i][:, q * P : (q + 1) * P]"),
+)  # fmt: skip
+
+
+def test_copies_to_a_tile_of_a_list_become_one():
+    made = sample(*LISTED, ("dst=left[:, q, :]", "dst=left[i][:, q * P : (q + 1) * P]"))
+    assert relative_error(made, made.source) < 1e-6
+    source = find_rewrite(made, "coalesce", TURNED, {"iterations": 4})
+    assert "nisa.tensor_copy(dst=left[i][:, :], src=turned_wide)" in source
+    assert relative_error(made, source) < 1e-6
+
+
+def test_copies_to_several_tiles_of_a_list_stay_apart():
+    made = sample(
+        *LISTED[:1],
+        ("range(m // P)]", "range(4)]"),
+        ("stationary=left[:, q, :]", "stationary=left[q][:, q * P : (q + 1) * P]"),
+        ("dst=left[:, q, :]", "dst=left[q][:, q * P : (q + 1) * P]"),
+    )
+    assert relative_error(made, made.source) < 1e-6
+    reason = find_refusal(made, "coalesce", TURNED)
+    assert reason == "iterations over q do not write neighbouring parts of left"
+
+
 def test_copies_of_turned_tiles_share_a_bank():
     source = find_rewrite(sample(), "coalesce", TURNED, {"iterations": 2})
     assert "MOVE_Q = 2  # iterations over q moved at once\n" in source
