@@ -47,9 +47,11 @@ def tensor_scalar_engine(form: Form, target: Target) -> Iterator[Breach]:
         allowed, wanted = "rsqrt" not in given, "any but rsqrt"
     if not allowed:
         found = "+".join(str(op) for op in ops if op)
+        other = "let GpSimd or nisa.activation compute rsqrt"
+        hint = other if "rsqrt" in given else "use the vector engine"
         yield Breach(
             "engine", f"tensor_scalar({found}) does not run on the {form.engine} engine of {target.name}",
-            "dst", wanted, found, "use the vector engine; for rsqrt GpSimd or nisa.activation",
+            "dst", wanted, found, hint,
         )  # fmt: skip
 
 

@@ -123,7 +123,8 @@ async def read_original(
         form = await ask({"job": "form", "source": raised.source, **shapes})
     finally:
         await pool.aclose()
-    reasons = (*([raised.reason] if raised.reason else []), *form["obstacles"])
+    others = (told for told in dict.fromkeys(form["obstacles"]) if told not in raised.reason)
+    reasons = (*([raised.reason] if raised.reason else []), *others)
     return KernelReading(readable=form["readable"], reasons=reasons if form["obstacles"] else ())
 
 

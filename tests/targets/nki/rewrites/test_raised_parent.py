@@ -31,7 +31,13 @@ from targets.nki.judge.normalise import code_digest
 from targets.nki.rewrites import create
 from targets.nki.rewrites.lookahead_role import plan_variant
 from targets.nki.rewrites.prediction_scale import problem_job_fields
-from targets.nki.rewrites.raised_parent import CLEAR_TILES, RaisedParent, raise_parent, split_raise
+from targets.nki.rewrites.raised_parent import (
+    CLEAR_TILES,
+    RaisedParent,
+    raise_parent,
+    read_original,
+    split_raise,
+)
 from targets.nki.rewrites.worker import answer_request
 from tests.support.blobs import Blobs
 
@@ -362,6 +368,23 @@ async def test_a_readable_kernel_is_not_raised_but_its_tiles_become_clear(bench:
     complete = found.complete(answer)
     assert complete.variants.found[0].steps == found.steps
     assert complete.sources == answer.sources
+
+
+async def test_a_reason_is_told_once(bench: Bench) -> None:
+    counted = (
+        "            {0} = nl.ndarray((128, 512), dtype=nl.int32, buffer=nl.sbuf)\n"
+        "            nisa.iota(dst={0}, pattern=[[1, 512]], offset=j * 512, channel_multiplier=0)\n"
+    )
+    source = PLAIN.replace(
+        "            t = nl.ndarray",
+        f"{counted.format('a')}{counted.format('b')}            t = nl.ndarray",
+        1,
+    )
+    told = await read_original(source, bench.predict, PROBLEM.spec, "reduced", "trn2")
+    assert told.readable
+    (reason,) = told.reasons
+    assert reason.startswith("the kernel was not raised: the raised kernel is no clearer: ")
+    assert reason.count("the argument offset of iota") == 1
 
 
 async def test_our_own_kernels_stay_as_they_are(bench: Bench) -> None:
