@@ -16,10 +16,12 @@ from targets.nki.rewrites.estimate import (
     find_rule_breaches,
 )
 from targets.nki.rewrites.inlining import canonicalize_kernel
+from targets.nki.rewrites.instructions import MOVING
 from targets.nki.rewrites.kernel_ir import Kernel, KernelArgument, Node, StatementKind
 from targets.nki.rewrites.source_tree import SourceError
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, read_rewritten
 from targets.nki.rewrites.transforms.catalogue import list_transforms
+from targets.nki.rewrites.values import Affine, Value
 
 MAX_STATEMENTS = 250_000
 """Total number of statements that all rewrites of a kernel may have.
@@ -147,6 +149,8 @@ def check_rewrite(
     if len(opaque) > sum(item.kind is StatementKind.OPAQUE for item in kernel.statements):
         raise RewriteRefused(f"the result could not be read again: {opaque[0].reason}")
     _check_names(kernel, child)
+    if _moving_numbers(kernel) != _moving_numbers(child):
+        raise RewriteRefused("an offset that moves with a loop would take other values")
     before = _broken_rules(kernel, target) if known is None else known
     cost = estimate_kernel(child, target)
     found = find_rule_breaches(child, cost, target, kernel.forms)
@@ -157,6 +161,27 @@ def check_rewrite(
     if new:
         raise RewriteRefused(new[0])
     return child, cost
+
+
+def _moving_numbers(kernel: Kernel) -> frozenset[tuple[str, str, int]]:
+    """All values of arguments that may move with loops, by operation and argument.
+
+    A rewrite that lets a loop count otherwise changes windows, of which it knows, but not such numbers.
+    """
+    return frozenset(
+        (item.op, name, number)
+        for item in kernel.operations()
+        for name in item.arguments.keys() & MOVING
+        for number in _values(item.arguments[name], kernel)
+    )
+
+
+def _values(value: Value, kernel: Kernel) -> set[int]:
+    """The values of a number in all iterations."""
+    found = {value.const} if isinstance(value, Affine) else set[int]()
+    for loop, step in value.terms if isinstance(value, Affine) else ():
+        found = {number + step * turn for number in found for turn in range(kernel.trips[loop])}
+    return found
 
 
 def _check_names(kernel: Kernel, child: Kernel) -> None:

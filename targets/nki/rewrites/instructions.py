@@ -30,6 +30,9 @@ HINTS = frozenset({"name", "priority", "dge_mode", "keepdims", "dtype"})
 _STATE_DEPENDENT = {"nc_matmul": "accumulate", "nc_matmul_mx": "accumulate"}
 """Arguments whose default depends on what ran before."""
 
+MOVING = frozenset({"offset", "index_offset"})
+"""Integer arguments that may differ between iterations; neither time nor rules depend on them."""
+
 _SCALED = {"stationary_scale": "stationary", "moving_scale": "moving", "dst_scale": "src"}
 """By a tile of MX scales: the operand that it scales. An operand of each quadrant's scales stands for it."""
 
@@ -150,6 +153,8 @@ def _read_parameter(
         if argument.required:
             raise UnreadableSyntax(f"{operator.name} without {argument.name}")
         return argument.default
+    if argument.name in MOVING and isinstance(value, Affine):
+        return value.const
     found = None if _holds_tensors(value) else _PARAMETER_READERS.get(argument.kind, _read_nothing)(value)
     if found is None or (argument.kind == "choice" and found not in argument.choices):
         raise UnreadableSyntax(f"the argument {argument.name} of {operator.name}")

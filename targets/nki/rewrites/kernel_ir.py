@@ -102,8 +102,9 @@ class Statement:
 
     @property
     def loops(self) -> frozenset[str]:
-        """Ids of the loops that its operands depend on."""
-        return frozenset().union(*(access.view.loops for access in self.accesses))
+        """Ids of the loops that its operands and arguments depend on."""
+        numbers = (value.loops for value in self.arguments.values() if isinstance(value, Affine))
+        return frozenset().union(*(access.view.loops for access in self.accesses), *numbers)
 
     @property
     def mentions(self) -> frozenset[str]:

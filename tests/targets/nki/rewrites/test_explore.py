@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 
 import seeds
 from agent_core.roles.llm.prompt_values import words_of
 from targets.nki.rewrites import explore as module
-from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.explore import check_rewrite, explore_rewrites
 from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.prediction_scale import problem_job_fields
 from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from targets.nki.rewrites.worker import answer_request
 from targets.nki.target import read_menu
-from tests.support.kernels import HEADER, TARGET
+from tests.support.kernels import HEADER, TARGET, Sample, relative_error
 from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 
 STEP = """\
@@ -42,6 +44,38 @@ def test_all_rewrites_of_a_kernel_are_looked_at():
     found, refusals = children(6)
     assert found["engine"] >= 6
     assert not any("so long a kernel" in reason for reason in refusals)
+
+
+COUNTED = (
+    HEADER
+    + """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        for j in nl.affine_range(4):
+            columns = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.iota(dst=columns, pattern=[[1, 128]], offset=j * 128, channel_multiplier=0)
+            part = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=part, src=x[i * 128 : (i + 1) * 128, j * 128 : (j + 1) * 128])
+            nisa.tensor_tensor(dst=part, data1=part, data2=columns, op=nl.add)
+            nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, j * 128 : (j + 1) * 128], src=part)
+    return out
+"""
+)
+
+
+def test_an_offset_moves_with_its_loop():
+    made = Sample(COUNTED, ((256, 512),), lambda x: x + np.arange(512))
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    found, refusals = explore_rewrites(kernel, made.arguments, TARGET)
+    assert {"hoist", "interchange"} <= {child.transform.id for child in found}
+    assert all(relative_error(made, child.source) < 1e-6 for child in found)
+    assert "retile j: iota is not known to keep elements apart" in refusals
+    assert "hoist columns out of j: columns depends on j" in refusals
+    other = made.source.replace("offset=j * 128", "offset=j * 64")
+    with pytest.raises(RewriteRefused, match="an offset that moves with a loop would take other values"):
+        check_rewrite(kernel, other, made.arguments, TARGET)
 
 
 @pytest.mark.parametrize("method", ["list_choices", "apply"])
