@@ -53,6 +53,11 @@ class ExpressionNode:
     shape: Shape
 
 
+def name_function(node: ExpressionNode) -> str:
+    """Return the name of an operation's function, by which `ArrayExpression.lines` has its line."""
+    return str(node.params[0]) if node.kind in {"unary", "binary", "reduce"} else node.kind
+
+
 @dataclass(frozen=True, eq=False)
 class ArrayExpression:
     """Operations in order, the constants they use, and the operations that are the outputs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from math import prod
@@ -13,6 +13,7 @@ from remote.judge.identity.expression import (
     AxisAlignment,
     Shape,
     align_view,
+    name_function,
     strides_of,
 )
 from targets.base import UntranslatableError
@@ -42,6 +43,7 @@ from targets.nki.translation.masks import make_select
 from targets.nki.translation.merge import (
     group_sums,
     merge_loops,
+    split_rows,
 )
 from targets.nki.translation.patterns import find_cut, scale_behind_maxima, use_moments
 from targets.nki.translation.renaming import find_alike
@@ -169,6 +171,7 @@ class KernelWriter:
         self.block_loops: tuple[Atom, ...] = ()
         self.choices = Choices(cuts=self._find_cuts())
         self.parts_of_sums = find_parts_of_sums(self.expression)
+        cause = ""
         for _ in range(_MAX_RESTARTS):
             try:
                 source = self._write_once()
@@ -184,10 +187,21 @@ class KernelWriter:
                 self.choices.uses_tensor = uses_tensor(source)
                 return warm_up(source, self.layout.warm_products) or source
             except SplitNeededError as split:
-                self.loops.splits[split.atom] = split.inner
+                self.loops.splits[split.atom], cause = split.inner, f"the loop {split} would be split"
             except StoredNeededError as needed:
                 self._store(needed.node)
-        raise UntranslatableError("no layout fits all operations")
+                cause = f"{self._describe(needed.node)} would be stored"
+        raise UntranslatableError(f"no layout fits all operations; after {_MAX_RESTARTS} changes {cause}")
+
+    def _describe(self, node: int) -> str:
+        """A result in words: its function, its shape, and where the reference uses that function first."""
+        nodes = self.expression.nodes
+        node = self._behind_views(node)
+        name = name_function(nodes[node])
+        line = self.expression.lines.get(name)
+        is_only = sum(name_function(one) == name for one in nodes) == 1
+        place = f" ({'' if is_only else 'first used in '}{line})" if line else ""
+        return f"the result {list(nodes[node].shape)} of `{name}`{place}"
 
     def _find_cuts(self) -> list[int]:
         """Products of matrices and their operands that are computed and no results themselves."""
@@ -361,6 +375,9 @@ class KernelWriter:
         copied = write_copies(stores, self.names)
         if copied is not None:
             return copied
+        for atom, inner in self.loops.splits.items():
+            if atom in atoms:  # of merged loops: the table, which splits all others, does not have it
+                stores, atoms, _ = split_rows(stores, atoms, atom, inner)
         grouped = group_sums(stores, atoms)
         self.choices.has_sum_groups |= grouped != stores
         blocks, loops = split_into_blocks(stores)
@@ -376,22 +393,35 @@ class KernelWriter:
         rows = self.layout.rows
         usual = usual_layouts(choices, spreads_first=spreads_first)
         wanted = [rows[node]] if rows.get(node, "") in choices else usual
+        return self._write_first(node, stores, {name: choices[name] for name in wanted})
+
+    def _write_first(
+        self, node: int, stores: Sequence[Store], wanted: Mapping[str | None, Callable[[], StageLayout]]
+    ) -> list[str]:
+        """Write a stage in the first of these layouts that can be written."""
         failures: list[Exception] = []
         unstored: list[StoredNeededError] = []
         is_long = count_elements([store.value for store in stores]) > _MOST_IN_ONE
-        for name in wanted:
+        for name, make in wanted.items():
             if name is None and len(wanted) > 1 and unstored and is_long:
                 break
             try:
-                return self._write_layout(choices[name]())
+                return self._write_layout(make())
+            except SplitNeededError as split:
+                if split.atom not in self.loops.splits:
+                    raise
+                failures.append(UntranslatableError(f"a loop that cannot be split, {split}"))
             except (UntranslatableError, StoredNeededError) as failure:
                 failures.append(failure)
                 if isinstance(failure, StoredNeededError) and failure.node not in {*self.stored, node}:
                     unstored.append(failure)
+        first = (unstored or failures)[0]
         large = find_cut(stores) if isinstance(failures[0], TilesTooLargeError) else None
         if large is not None and large not in self.stored:
             raise StoredNeededError(large) from failures[0]
-        raise (unstored or failures)[0]
+        if isinstance(first, TilesTooLargeError):
+            raise TilesTooLargeError(f"{first}, for {self._describe(node)}") from first
+        raise first
 
     def _write_layout(self, layout: StageLayout) -> list[str]:
         layout = cut_tiles(layout, self.layout.parts)

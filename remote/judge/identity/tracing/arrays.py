@@ -25,6 +25,7 @@ from remote.judge.identity.expression import (
     ArrayExpression,
     OperationTable,
     Shape,
+    name_function,
     strides_of,
 )
 
@@ -87,7 +88,7 @@ class ArrayRecorder:
         key = (kind, args, params)
         if key not in self._numbers:
             self._numbers[key] = self.table.add(kind, args, params)
-            name = str(params[0]) if kind in {"unary", "binary", "reduce"} else kind
+            name = name_function(self.table.nodes[-1])
             if name not in self.lines:
                 self.lines[name] = describe_line(sys._getframe(1))  # noqa: SLF001  of whoever calls NumPy
         return self._numbers[key]

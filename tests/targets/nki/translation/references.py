@@ -84,6 +84,14 @@ def group_norm(x, gamma):
     return grouped.reshape(x.shape) * gamma[:, None]
 
 
+def restyle(x, style, w):
+    """Normalised rows, scaled and shifted by two halves of a product."""
+    product = style @ w
+    scale, shift = np.split(product[..., None], 2, axis=1)
+    deviation = x.std(axis=2, keepdims=True) + 1e-5
+    return (1 + scale) * ((x - x.mean(axis=2, keepdims=True)) / deviation) + shift
+
+
 SLOPES = np.array([0.5, 0.3])[:, None, None]
 STEPS = np.arange(90) - np.arange(90)[:, None]
 
@@ -110,6 +118,7 @@ REFERENCES: dict[str, tuple[Reference, Shapes]] = {
     "rotary": (rotary, ((2, 40, 16),)),
     "decode": (decode, ((3, 16), (3, 50, 16), (3, 50, 16), (3, 1))),
     "group norm": (group_norm, ((3, 8, 20), (8,))),
+    "styles": (restyle, ((4, 128, 64), (4, 16), (16, 256))),
     "transpose": (lambda x: np.ascontiguousarray(x.T), ((70, 300),)),
     "permutation": (lambda x: x.transpose(2, 0, 1) * 2.0, ((5, 30, 12),)),
     "joined and padded": (

@@ -14,6 +14,7 @@ from remote.judge.identity.tracing.arrays import UntraceableError
 from remote.judge.identity.tracing.recording import record_reference
 from seeds.spec import ProblemSpec
 from targets.base import UntranslatableError
+from targets.nki.translation import kernel
 from targets.nki.translation.translator import estimate_work, write_kernels
 from tests.support.workloads import run_kernel
 from tests.targets.nki.translation.references import REFERENCES
@@ -78,6 +79,23 @@ def test_every_layout_computes_the_reference(name):
 def test_what_has_no_translation_is_named(reference, shapes, reason):
     spec, formula, _, _ = translate(reference, shapes)
     with pytest.raises(UntranslatableError, match=reason):
+        write_kernels(spec, "full", formula)
+
+
+def raise_once(x):
+    return np.exp(x)
+
+
+def raise_twice(x):
+    return np.exp(np.exp(x))
+
+
+@pytest.mark.parametrize(("reference", "first"), [(raise_once, ""), (raise_twice, "first used in ")])
+def test_what_does_not_fit_on_the_chip_has_its_line(monkeypatch, reference, first):
+    monkeypatch.setattr(kernel, "SBUF_BYTES", 16)
+    spec, formula, _, _ = translate(reference, [(256, 64)])
+    text = rf"tiles of \d+ bytes .*, for the result \[256, 64\] of `exp` \({first}line \d+: "
+    with pytest.raises(UntranslatableError, match=text):
         write_kernels(spec, "full", formula)
 
 
