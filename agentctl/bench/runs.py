@@ -36,6 +36,10 @@ CAP_SHARE = 0.7
 """The share of a run's time after which it closes its round, so that the round's results can still be
 kept.
 """
+AUDIT_SHARE = 0.6
+"""How much longer, relative to its minutes, a run may take until it is ended: it only compares its best
+kernels on whole outputs then, and without that, its result may be wrong.
+"""
 CLOSING_SECONDS = 60.0
 """How long a run may take to end after its time is up; the kernel that is being judged is dropped."""
 
@@ -126,7 +130,7 @@ def arm_settings(arm: str, budget: JobBudget) -> dict[str, float | str]:
 
 
 def run_job(job: BenchJob, budget: JobBudget, offered: Sequence[Lesson] = ()) -> dict[str, Any]:
-    """Run one job to its end, or until its time is up, and return its results.
+    """Run one job to its end, or until the time for its search and its audit is up, and return its results.
 
     `offered` are lessons of other runs, which its home has from the start.
 
@@ -170,7 +174,7 @@ def _run_to_end(job: BenchJob, home: str, budget: JobBudget) -> bool:
     command += ["--set", f"run.cap_seconds={60 * budget.minutes * CAP_SHARE:.1f}"]
     with log.open("wb") as errors, _start_command(command, errors) as child:
         try:
-            status = child.wait(budget.minutes * 60)
+            status = child.wait(60 * budget.minutes * (1 + AUDIT_SHARE))
         except subprocess.TimeoutExpired:
             child.send_signal(signal.SIGINT)
             _stop_child(child)

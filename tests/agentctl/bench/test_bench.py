@@ -320,6 +320,15 @@ def _run_that_exits_with(status: int, monkeypatch, tmp_path: Path) -> bool:
     return runs._run_to_end(BenchJob("silu", "reduced", "trn2", 0), str(tmp_path), budget)
 
 
+@pytest.mark.parametrize(("seconds", "ends"), [(1.0, True), (60.0, False)])
+def test_a_run_gets_more_time_for_its_audit(seconds: float, ends: bool, monkeypatch, tmp_path):
+    child = [sys.executable, "-c", f"import time; time.sleep({seconds})"]
+    monkeypatch.setattr(runs, "_start_command", lambda _, errors: subprocess.Popen(child, stderr=errors))
+    monkeypatch.setattr(runs, "AUDIT_SHARE", 10_000.0 if ends else 1.0)
+    budget = JobBudget(candidates=2, minutes=0.001)
+    assert runs._run_to_end(BenchJob("silu", "reduced", "trn2", 0), str(tmp_path), budget) is ends
+
+
 def test_a_run_that_finds_nothing_faster_counts_as_one_that_ended(monkeypatch, tmp_path):
     assert _run_that_exits_with(exits.FAILURE, monkeypatch, tmp_path)
 
