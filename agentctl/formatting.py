@@ -17,6 +17,7 @@ from agentctl.views.run import bound_percent
 from state.events import (
     BeamSelected,
     Event,
+    ExecutionFailed,
     ExperiencesGiven,
     KernelDiscarded,
     KernelKept,
@@ -328,6 +329,14 @@ def _narrate_kept(event: KernelKept, tracker: RunTracker) -> str | None:
     return f"  better: {format_candidate(event.candidate)}"
 
 
+def _narrate_failure(event: ExecutionFailed, tracker: RunTracker) -> str | None:
+    """Say why there is no translation; other kernels that were not written are only counted."""
+    del tracker
+    if event.key != str(TRANSLATION_KEY):
+        return None
+    return f"the reference was not translated: {event.error.message}"
+
+
 def _narrate_beam(event: BeamSelected, tracker: RunTracker) -> str | None:
     assert tracker.state is not None
     return f"  {format_run_state(tracker.state)}" if event.round > 0 else None
@@ -440,6 +449,7 @@ def _narrate_sequences(event: SequencesGiven, tracker: RunTracker) -> str:
 
 _NARRATORS: dict[type[Event], Callable[[Any, RunTracker], str | None]] = {
     RunCreated: lambda event, tracker: _describe_run(tracker.run, event.config, event.bounds),
+    ExecutionFailed: _narrate_failure,
     KernelKept: _narrate_kept,
     KernelDiscarded: _narrate_discarded,
     KernelRefuted: _narrate_refuted,

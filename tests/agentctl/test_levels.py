@@ -14,6 +14,7 @@ from daemon.runner import EffectRunner
 from state.events import (
     EvaluationCompleted,
     EvaluationFailed,
+    ExecutionFailed,
     KernelDiscarded,
     KernelRefuted,
     ProfileRecorded,
@@ -21,7 +22,7 @@ from state.events import (
     effect_key,
 )
 from state.log import EventLog
-from state.model import Level, Role
+from state.model import TRANSLATION_KEY, EffectKey, ErrorInfo, Level, Role
 from state.reader import LogReader
 from state.verify import verify_log
 from tests.daemon.test_runner import next_effects, perform, start
@@ -68,6 +69,22 @@ def told(run, items) -> list[str]:
         tracker.add(item)
         lines.append(narrate_event(item.event, tracker) or "")
     return lines
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        (TRANSLATION_KEY, "the reference was not translated: no instruction computes np.sort"),
+        (EffectKey(1, 0, 0, 0, 0, Role.EXECUTOR), None),
+    ],
+)
+async def test_a_run_says_why_its_reference_was_not_translated(event_log, key, line):
+    run = await start(event_log)
+    tracker = RunTracker(run)
+    for item in event_log.read(stream=run):
+        tracker.add(item)
+    error = ErrorInfo(code="untranslatable", message="no instruction computes np.sort")
+    assert narrate_event(ExecutionFailed(key=str(key), error=error), tracker) == line
 
 
 # --- verdicts used again ---------------------------------------------------------------------------
