@@ -61,11 +61,14 @@ def _rename(
 
 def _summed_along(context: StageContext, value: Value) -> set[Atom]:
     """The loops of sums of products that a value is an operand of, as they lie on the partitions."""
-    found = set[Atom]()
-    for reader in context.readers.get(value, ()):
-        if isinstance(reader, Contract):
-            sums = zip(reader.pairs, reader.over, strict=True)
-            found |= {partition_of_sum(over) for pair, over in sums if value in pair}
-        elif isinstance(reader, Unary | Binary | Select):
-            found |= _summed_along(context, reader)
+    found, seen, todo = set[Atom](), set[Value](), [value]
+    while todo:
+        item = todo.pop()
+        for reader in context.readers.get(item, ()):
+            if isinstance(reader, Contract):
+                sums = zip(reader.pairs, reader.over, strict=True)
+                found |= {partition_of_sum(over) for pair, over in sums if item in pair}
+            elif isinstance(reader, Unary | Binary | Select) and reader not in seen:
+                seen.add(reader)
+                todo.append(reader)
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 
@@ -28,6 +29,9 @@ class NoInstructionError(UntranslatableError):
 
 ACTIVATIONS = frozenset({"exp", "log", "tanh", "sqrt", "rsqrt", "sigmoid", "erf", "sin", "arctan", "sign"})
 """Functions of one value that an engine computes."""
+
+_MOST_FACTORS = 8
+"""Factors of a product up to which it is searched for products of matrices."""
 
 _BOUNDED = frozenset({"absolute", "tanh", "sigmoid", "erf", "sin", "arctan", "sign"})
 """Functions that are finite wherever their argument is."""
@@ -269,10 +273,59 @@ def make_reduction(node: int, name: str, value: Value, over: Sequence[Atom]) -> 
     elif name == "add" and isinstance(value, Contract) and _sums_whole_products(value, mine):
         found = replace(value, node=node, over=tuple((*mine, *own) for own in value.over))
     else:
-        found = Reduce(node, name, value, mine)
+        product = _sum_products(node, value, mine) if name == "add" else None
+        found = Reduce(node, name, value, mine) if product is None else product
     if name == "add" and copies > 1:
         return make_binary(node, "multiply", found, Number(node, float(copies)))
     return found
+
+
+def _sum_products(node: int, value: Value, over: Sequence[Atom]) -> Value | None:
+    """A sum of products as products of matrices: of factors each of which lacks a loop of the other.
+
+    Of several such pairs, the one with the smallest result is first. None: there is no such pair.
+    """
+    whole = [value.left, value.right] if isinstance(value, Binary) and value.function == "multiply" else []
+    for given in (whole, _factors(value)):
+        factors, left = given, [*over]
+        while (pair := _find_pair(factors, left)) is not None:
+            one, other, own = pair
+            rest = [factor for at, factor in enumerate(factors) if at not in {one, other}]
+            factors = [make_contraction(node, factors[one], factors[other], own), *rest]
+            left = [atom for atom in left if atom not in own]
+        if len(left) < len(over):
+            product = factors[0]
+            for factor in factors[1:]:
+                product = make_binary(node, "multiply", product, factor)
+            return make_reduction(node, "add", product, left) if left else product
+    return None
+
+
+def _factors(value: Value) -> list[Value]:
+    """The factors of a product; itself alone, if they are many."""
+    found, at = [value], 0
+    while at < len(found):
+        item = found[at]
+        if isinstance(item, Binary) and item.function == "multiply":
+            found[at : at + 1] = [item.left, item.right]
+        else:
+            at += 1
+        if len(found) > _MOST_FACTORS:
+            return [value]
+    return found
+
+
+def _find_pair(factors: Sequence[Value], over: Sequence[Atom]) -> tuple[int, int, list[Atom]] | None:
+    """The places of two factors to multiply as matrices, and the loops of the sum that no other one has."""
+    found: list[tuple[int, int, int, list[Atom]]] = []
+    for one, other in combinations(range(len(factors)), 2):
+        rest = (factor.atoms for at, factor in enumerate(factors) if at not in {one, other})
+        first, second, others = factors[one].atoms, factors[other].atoms, frozenset[Atom]().union(*rest)
+        own = [atom for atom in over if atom in first | second and atom not in others]
+        is_shared = any(atom in first & second for atom in own)
+        if is_shared and first - second - {*own} and second - first - {*own}:
+            found.append((math.prod(atom.size for atom in (first | second) - {*own}), one, other, own))
+    return min(found, key=lambda pair: pair[:3])[1:] if found else None
 
 
 def _sums_whole_products(value: Contract, over: Sequence[Atom]) -> bool:

@@ -108,3 +108,18 @@ def test_a_stage_without_sums_is_cut_in_the_middle():
     for node in range(1, 8):
         value = Binary(node, "multiply", Unary(node, "tanh", value), load(x, (a, 1)))
     assert find_cut([Store(value, Buffer("out", (8,)), make_access(0, [(a, 1)]))]) in {3, 4}
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        lambda x, y: (x[:, :, None] * y[:, None, :]).mean(axis=0),
+        lambda x, y: (x.T[:, :, None] * y[None, :, :]).sum(axis=1) / 16,
+    ],
+)
+def test_products_that_are_broadcast_and_summed_up_are_those_of_matrices(reference):
+    spec, formula, inputs, outputs = translate(reference, [(40, 24), (40, 16)])
+    source = write_kernels(spec, "full", formula)[0]
+    assert_computes(source, inputs, outputs)
+    assert "nc_matmul" in source
+    assert "tensor_reduce" not in source
