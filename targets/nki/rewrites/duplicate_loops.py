@@ -7,7 +7,7 @@ nothing else writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from targets.nki.rewrites.kernel_ir import (
@@ -39,13 +39,28 @@ def find_duplicate_loops(kernel: Kernel) -> list[DuplicateLoops]:
 
 
 def _find_in_block(kernel: Kernel, block: Sequence[Node]) -> Iterator[DuplicateLoops]:
-    loops = [node for node in block if isinstance(node, Loop)]
-    for number, second in enumerate(loops):
-        for first in loops[:number]:
+    alike: dict[Hashable, list[Loop]] = {}
+    for second in (node for node in block if isinstance(node, Loop)):
+        earlier = alike.setdefault(_describe_loop(second), [])
+        for first in earlier:
             results = _match_results(kernel, first, second)
             if results:
                 yield DuplicateLoops(first, second, results)
                 break
+        earlier.append(second)
+
+
+def _describe_loop(loop: Loop) -> Hashable:
+    """What loops that do the same have in common, so that most others need not be compared with it."""
+    items = _statements_in(loop)
+    inside = {item.tensor.id for item in items if item.tensor is not None}
+    reads = (
+        (access.tensor.id, tuple((window.start.const, window.size) for window in access.view.box))
+        for item in items
+        for access in item.accesses
+        if not access.writes and access.tensor.id not in inside
+    )
+    return loop.trips, tuple((item.kind, item.op) for item in items), tuple(reads)
 
 
 def _match_results(kernel: Kernel, first: Loop, second: Loop) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -90,8 +105,10 @@ def check_same_results(kernel: Kernel, loops: DuplicateLoops) -> None:
     mine, second = _statements_in(loops.first), _statements_in(loops.second)
     gone = {item.tensor.id for item in second if item.tensor is not None}
     made = gone | {tile.id for _, tile in loops.results}
+    first = {access.tensor.id for item in mine for access in item.accesses if access.writes}
     for tensor in (access.tensor for item in second for access in item.accesses):
-        if tensor.id not in made and kernel.may_change(tensor, mine[0], second[-1]):
+        changes = tensor.id in first or kernel.may_change(tensor, mine[0], second[-1])
+        if tensor.id not in made and changes:
             raise RewriteRefused(f"{tensor.name} changes in between")
     bound = {node.var for node in walk_nodes([loops.second]) if isinstance(node, Loop)}
     bound |= {name for item in second for name in item.binds}
@@ -99,7 +116,8 @@ def check_same_results(kernel: Kernel, loops: DuplicateLoops) -> None:
         if item.order <= second[-1].order:
             continue
         lost = any(access.tensor.id in gone for access in item.accesses)
-        if lost or not (item.uses & bound) <= _names_bound_again(kernel, item, after=second[-1]):
+        used = item.uses - item.binds if item.kind is StatementKind.DECLARE else item.uses
+        if lost or not (used & bound) <= _names_bound_again(kernel, item, after=second[-1]):
             raise RewriteRefused(f"the loop over {loops.second.var} binds a name that is used after it")
 
 

@@ -61,13 +61,20 @@ def explore_rewrites(
     of a rewrite is a reason against it, and the others are looked at.
     """
     kernel = canonicalize_kernel(kernel, target)
-    there = [
-        (transform, places) for transform in transforms if (places := transform.find_sites(kernel, target))
-    ]
+    refusals: list[str] = []
+    there: list[tuple[Transform[Any], Mapping[str, Any]]] = []
+    for transform in transforms:
+        try:
+            with refuse_faults(keep_going):
+                places = transform.find_sites(kernel, target)
+        except RewriteRefused as refusal:
+            refusals.append(f"{transform.id}: {refusal}")
+            continue
+        if places:
+            there.append((transform, places))
     most = max(1, MAX_STATEMENTS // max(1, len(there) * len(kernel.statements)))
     known = _broken_rules(kernel, target)
     children: list[RewrittenKernel] = []
-    refusals: list[str] = []
     for transform, places in there:
         left = most
         results = _apply_choices(transform, places, kernel, target=target, keep_going=keep_going)

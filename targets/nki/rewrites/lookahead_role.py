@@ -34,6 +34,8 @@ MAX_NEAR_EQUALS = 2
 """Kernels that are judged of a group of equally fast ones; the second one, in case the first is wrong."""
 FINER_SPLITS = 3
 """Single splits that are predicted if the fastest kernel rounds too much, and pairs of these."""
+MAX_EARLIER = 4
+"""Places in a sequence that are tried for a split, from the last one backwards."""
 SPLITTING = "split_products"
 """The technique whose steps round."""
 NARROW_FUNCTIONS = frozenset({"log", "sqrt", "rsqrt", "reciprocal", "sin", "arctan"})
@@ -175,7 +177,7 @@ class EngineClient:
     ) -> list[tuple[int, RewriteStep]]:
         """Those splits that alone round little enough, with the number of steps before them.
 
-        A split comes after all of these steps, or, if it does not apply there, as late as it does.
+        A split comes after all of these steps, or, if it does not apply there, before the last few.
         """
         made = await asyncio.gather(*(self._place_split(source, before, split) for split in splits))
         placed = [(split, *one) for split, one in zip(splits, made, strict=True) if one is not None]
@@ -190,7 +192,7 @@ class EngineClient:
         self, source: str, before: Sequence[RewriteStep], split: RewriteStep
     ) -> tuple[int, str] | None:
         """How many steps come before a split, and the kernel; None if it applies nowhere."""
-        for at in range(len(before), -1, -1):
+        for at in range(len(before), max(-1, len(before) - MAX_EARLIER), -1):
             made = await self.combine_steps(source, [*before[:at], split, *before[at:]])
             if made and at in made[-1][0]:
                 return at, made[-1][1]

@@ -59,4 +59,5 @@ def _order_loops(
 def _explore(
     kernel: Kernel, arguments: Sequence[KernelArgument], target: Target, *, technique: str
 ) -> Sequence[RewrittenKernel]:
-    return explore_rewrites(kernel, arguments, target, transforms=[TRANSFORMS[technique]])[0]
+    transforms = [TRANSFORMS[technique]]
+    return explore_rewrites(kernel, arguments, target, transforms=transforms, keep_going=True)[0]

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agent_core.process_pool import ProcessPool
-from agent_core.roles import LookAheadAnswer, Predict, ReadBlob
+from agent_core.roles import LookAheadAnswer, Predict, PredictionsEndedError, ReadBlob
 from agent_core.roles.worker_pool import ask_worker
 from state.model import RewriteStep, digest_of
 from targets.base import KernelReading
@@ -178,34 +179,35 @@ async def _clear_tiles(
     shapes: dict[str, Any],
 ) -> RaisedParent:
     """The kernel after those of the further steps that apply and cost nothing."""
-    steps, source, first_ms = list(parent.steps), parent.source, latency_ms
+    steps, source, known = list(parent.steps), parent.source, [latency_ms]
 
     async def accept(rewritten: str) -> float | None:
         """Take a rewritten kernel unless it is slower; return its latency over that before."""
-        nonlocal source, latency_ms, first_ms
-        if latency_ms is None:
+        nonlocal source
+        if known == [None]:
             (before,) = await predict([source])
-            first_ms = latency_ms = before.latency_ms
-        (after,) = await predict([rewritten])
-        if latency_ms is None or after.latency_ms is None:
+            known.append(before.latency_ms)
+        before_ms = known[-1]
+        after_ms = (await predict([rewritten]))[0].latency_ms if before_ms is not None else None
+        if before_ms is None or after_ms is None or after_ms > before_ms * (1 + MAX_LATENCY_CHANGE):
             return None
-        change = after.latency_ms / latency_ms
-        if change > 1 + MAX_LATENCY_CHANGE:
-            return None
-        source, latency_ms = rewritten, after.latency_ms
-        return change
+        source = rewritten
+        known.append(after_ms)
+        return after_ms / before_ms
 
-    for tidy in CLEAR_TILES:
-        told = [tidy.model_dump(mode="json")]
-        made = (await ask({"job": "combine", "source": source, "steps": told, **shapes}))["made"]
-        if made and await accept(made[-1]["source"]) is not None:
-            steps.append(tidy)
-    fitted = await ask({"job": "fit", "source": source, **shapes})
-    change = await accept(fitted["source"]) if fitted["steps"] else None
-    if change is not None:
-        gain = round(change ** (-1 / len(fitted["steps"])), 6)
-        steps += [RewriteStep(**told, speedup=gain) for told in fitted["steps"]]
-    ratio = latency_ms / first_ms if latency_ms is not None and first_ms is not None else 1.0
+    with suppress(PredictionsEndedError):  # What is left of the time is the search's.
+        for tidy in CLEAR_TILES:
+            told = [tidy.model_dump(mode="json")]
+            made = (await ask({"job": "combine", "source": source, "steps": told, **shapes}))["made"]
+            if made and await accept(made[-1]["source"]) is not None:
+                steps.append(tidy)
+        fitted = await ask({"job": "fit", "source": source, **shapes})
+        change = await accept(fitted["source"]) if fitted["steps"] else None
+        if change is not None:
+            gain = round(change ** (-1 / len(fitted["steps"])), 6)
+            steps += [RewriteStep(**told, speedup=gain) for told in fitted["steps"]]
+    found = [ms for ms in known if ms is not None]
+    ratio = found[-1] / found[0] if found else 1.0
     return replace(parent, source=source, steps=tuple(steps), latency_ratio=parent.latency_ratio * ratio)
 
 

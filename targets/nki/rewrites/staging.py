@@ -96,6 +96,7 @@ def plan_stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> StagePlan:
     for item in grown:
         if item.index_text is None:
             raise RewriteRefused(f"the loop over {item.var} does not count by one")
+        _check_index(kernel, tensor, item)
     return StagePlan(kernel, tensor, loop, group, grown, dropped)
 
 
@@ -179,6 +180,15 @@ def _check_names(kernel: Kernel, loop: Loop, group: frozenset[Statement]) -> Non
             raise RewriteRefused(
                 f"it uses the name {clash[0]}, which is bound inside the loop over {loop.var}"
             )
+
+
+def _check_index(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
+    """Check that a loop's index means that loop wherever the tile is used, because it will select one."""
+    for item in kernel.users_of(tensor):
+        if [one for one in item.path if one.var == loop.var][-1:] != [loop]:
+            raise RewriteRefused(f"{loop.var} is bound again around {item.op}, which uses {tensor.name}")
+    if any(loop.var in item.binds for item in kernel.statements if loop_contains(loop, item)):
+        raise RewriteRefused(f"{loop.var} is bound again in its loop")
 
 
 def _check_dropped_loops(kernel: Kernel, group: frozenset[Statement], dropped: frozenset[str]) -> None:

@@ -86,9 +86,9 @@ def _check_pair(kernel: Kernel, first: Statement, second: Statement, role: str) 
     if not has_plain_arguments(first):
         raise RewriteRefused(f"{first.op} has arguments that the fused instruction has no place for")
     for access in first.accesses:
-        text = first.texts[access.role]
         if not access.writes and kernel.may_change(access.tensor, first, second):
             raise RewriteRefused(f"{access.tensor.name} changes in between")
+    for text in first.texts.values():
         if kernel.may_rebind(text, first, second):
             raise RewriteRefused(f"{text} means something else after {first.op}")
 

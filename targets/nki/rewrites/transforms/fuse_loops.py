@@ -187,8 +187,10 @@ def _fuse_aligned(kernel: Kernel, target: Target, pair: LoopPair) -> tuple[Kerne
 
 def _remove_round_trips(made: Kernel, loop: Loop, target: Target) -> str:
     """The source without transfers of data that is already on chip because the loop stored or loaded it."""
-    number, refused = made.loops.index(loop), set[str]()
+    number, count, refused = made.loops.index(loop), len(made.loops), set[str]()
     while True:
+        if len(made.loops) < count:  # What nothing reads is gone, and with it loops: numbers mean others.
+            return remove_dead_code(made)
         ways = [one for one in _removal_options(made, made.loops[number]) if one[0] not in refused]
         if not ways:
             return remove_dead_code(made)

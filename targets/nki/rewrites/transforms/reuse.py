@@ -92,6 +92,8 @@ def reuse_result(kernel: Kernel, place: Duplicates) -> str:
         if name != kept.name:
             renamed[kept.id] = kept, name
 
+    passing = kernel.fresh_name("passing")
+
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         if node in gone:
             return []
@@ -100,11 +102,14 @@ def reuse_result(kernel: Kernel, place: Duplicates) -> str:
         touched = {access.tensor.id for access in node.accesses}
         if node.tensor is not None:
             touched.add(node.tensor.id)
+        named = sorted(touched & renamed.keys())
         made = node.node
-        for key in touched & renamed.keys():
-            tensor, name = renamed[key]
-            made = syntax.rename_variable(made, tensor.name, name)
-        return [made] if touched & renamed.keys() else None
+        # In two steps, because one result may have the name that another one gets.
+        for key in named:
+            made = syntax.rename_variable(made, renamed[key][0].name, f"{passing}_{key}")
+        for key in named:
+            made = syntax.rename_variable(made, f"{passing}_{key}", renamed[key][1])
+        return [made] if named else None
 
     return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 

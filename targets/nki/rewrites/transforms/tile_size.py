@@ -101,6 +101,9 @@ def _check_operation(
 ) -> None:
     if before.arguments != after.arguments:
         raise RewriteRefused(f"an argument of {before.op} depends on the size")
+    moving = (value.loops for value in before.arguments.values() if isinstance(value, Affine))
+    if retiled & frozenset().union(*moving):
+        raise RewriteRefused(f"an argument of {before.op} moves with the tiles")
     for a, b in zip(before.accesses, after.accesses, strict=True):
         if gathers_tiles(old, before, a.tensor.id, retiled) and gathers_tiles(
             new, after, b.tensor.id, retiled

@@ -158,6 +158,30 @@ def test_more_loops_than_meet_are_refused(loops: int):
         transform.apply(kernel, TARGET, place, {"loops": loops})
 
 
+UNREAD = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.shared_hbm)
+    a = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=a, src=x)
+    for j in nl.affine_range(4):
+        w = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=w, src=a[:, nl.ds(j * 64, 64)])
+    for k in nl.affine_range(4):
+        w = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=w, src=a[:, nl.ds(k * 64, 64)])
+    nisa.dma_copy(dst=out, src=a)
+    return out
+"""
+
+
+def test_loops_of_which_nothing_is_read_may_disappear():
+    made = Sample(HEADER + UNREAD, ((128, 256),), lambda x: x)
+    source = find_rewrite(made, "fuse_loops", "j and k", {"loops": 1})
+    assert "for " not in source
+    assert relative_error(made, source) < 1e-6
+
+
 def test_loops_that_meet_inside_stay_two_where_one_needs_all_of_the_other():
     text = HEADER + NESTED.format(columns="0:T")
     first = lambda x: np.tanh(x)[:, :64]  # noqa: E731 - what every iteration over j reads

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 import seeds
 from agent_core.effects import ImplementRequest, LearningContext, LookAheadRequest, Variant, Variants
-from agent_core.roles import LookAheadAnswer
+from agent_core.roles import LookAheadAnswer, PredictionsEndedError
 from remote.evaluator import PredictionRequest
 from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
@@ -382,6 +382,19 @@ async def test_a_reason_is_told_once(bench: Bench) -> None:
     (reason,) = told.reasons
     assert reason.startswith("the kernel was not raised: the raised kernel is no clearer: ")
     assert reason.count("memory that outlives the instruction") == 1
+
+
+async def test_a_kernel_stays_as_it_is_if_its_time_is_up(bench: Bench) -> None:
+    async def predict(*_: object, **__: object) -> list[PredictedLatency]:
+        raise PredictionsEndedError
+
+    shapes = problem_job_fields(PROBLEM.spec, "reduced", "trn2")
+    assert await raise_parent(bench.request(PLAIN), PLAIN, predict, ask, shapes) == RaisedParent(PLAIN)
+
+
+async def test_a_kernel_without_a_latency_is_asked_for_once(bench: Bench) -> None:
+    told = PredictedLatency(error=ErrorInfo(code="x", message="no time"))
+    assert await raised(bench, PLAIN, told) == RaisedParent(PLAIN)
 
 
 async def test_our_own_kernels_stay_as_they_are(bench: Bench) -> None:

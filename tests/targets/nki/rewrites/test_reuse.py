@@ -187,6 +187,73 @@ def test_a_loop_whose_operands_or_names_change_is_done_again(
     assert [reason in refusal for refusal in refusals] == [True]
 
 
+def test_a_loop_that_reads_the_running_tile_of_the_first_is_done_again():
+    """Each iteration of the second one reads what the last iteration of the first one left."""
+    part = "{} = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)"
+    running = tuple(part.format(name) for name in ("p", "r"))
+    loop = (
+        "for j in nl.affine_range(4):",
+        "    nisa.dma_copy(dst={0}, src=x[nl.ds(i * 128, 128), nl.ds(j * 64, 64)])",
+        "    nisa.activation(dst={1}[:, nl.ds(j * 64, 64)], op=nl.exp, data=p)",
+    )
+    first, second = (
+        tuple(line.format(tile, result) for line in loop) for tile, result in (("p", "b"), ("r", "c"))
+    )
+    made = wide_sample(WIDE.format("b"), WIDE.format("c"), *running, *first, *second, SUM)
+    assert rewritten(made, "reuse") == ([], ["reuse p for r: p changes in between"])
+
+
+def test_results_may_have_the_names_of_one_another():
+    tiles = WIDE.format("b"), WIDE.format("c")
+    loop = (
+        "for j in nl.affine_range(4):",
+        "    nisa.activation(dst={0}[:, nl.ds(j * 64, 64)], op=nl.exp, data=a[:, nl.ds(j * 64, 64)])",
+        "    nisa.activation(dst={1}[:, nl.ds(j * 64, 64)], op=nl.tanh, data=a[:, nl.ds(j * 64, 64)])",
+    )
+    first, second = (tuple(line.format(*names) for line in loop) for names in ("bc", "cb"))
+    difference = "nisa.tensor_tensor(dst=a, data1=c, data2=b, op=nl.subtract)"
+    made = wide_sample(
+        *tiles, *first, *tiles[::-1], *second, difference, meaning=lambda x: np.exp(x) - np.tanh(x)
+    )
+    assert relative_error(made, made.source) < 1e-6
+    ((source,), _) = rewritten(made, "reuse")
+    assert "data1=b, data2=c" in source
+    assert relative_error(made, source) < 1e-6
+
+
+def test_a_zero_and_its_negative_are_not_the_same():
+    line = "    nisa.tensor_scalar(dst={}[:, nl.ds(j * 64, 64)], data=a[:, nl.ds(j * 64, 64)], {})"
+    factor = "op0=nl.multiply, operand0={}"
+    loops = [
+        (WIDE.format(name), "for j in nl.affine_range(4):", line.format(name, factor.format(zero)))
+        for name, zero in (("b", "0.0"), ("c", "-0.0"))
+    ]
+    made = wide_sample(*loops[0], *loops[1], SUM)
+    assert rewritten(made, "reuse") == ([], [])
+
+
+def test_tiles_that_collect_over_different_loops_are_not_the_same():
+    """The one begins anew in each iteration of the loop around, the other goes on."""
+    column = "{} = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.psum)"
+    ones = ("w = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)", "nisa.memset(dst=w, value=1.0)")
+    add = ("    for j in nl.affine_range(2):", "        nisa.nc_matmul(dst={}, stationary=w, moving=a)")
+    made = wide_sample(
+        *ones, column.format("c"), "for h in nl.affine_range(2):", f"    {column.format('b')}",
+        *(line.format("b") for line in add), *(line.format("c") for line in add),
+        f"    {WIDE.format('d')}", "    nisa.tensor_copy(dst=d, src=b)",
+        "    nisa.tensor_tensor(dst=d, data1=d, data2=c, op=nl.add)",
+        "    nisa.dma_copy(dst=out[nl.ds(i * 128, 128), 0:256], src=d)",
+    )  # fmt: skip
+    assert rewritten(made, "reuse") == ([], [])
+
+
+def test_a_later_tile_may_have_the_name_of_one_that_the_loop_declares():
+    after = (TILE.format("piece"), "nisa.tensor_copy(dst=piece, src=a)", "nisa.tensor_copy(dst=a, src=piece)")
+    made = wide_sample(*fill("b", "j", "part"), *fill("c", "q", "piece"), SUM, *after)
+    ((source,), _) = rewritten(made, "reuse")
+    assert relative_error(made, source) < 1e-6
+
+
 def test_a_result_whose_name_is_bound_again_gets_another():
     again = (WIDE.format("b"), "nisa.memset(dst=b, value=1.0)")
     made = wide_sample(

@@ -172,6 +172,47 @@ def test_hoist_moves_a_tile_of_which_each_part_is_finished_when_it_is_used():
     assert all(relative_error(made, source) < 1e-6 for source in moved)
 
 
+SHADOWED = Sample(
+    HEADER
+    + textwrap.dedent("""
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((256, 256), dtype=a.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(2):
+            for j in nl.affine_range(2):
+                column = nl.ndarray((128, 1), dtype=b.dtype, buffer=nl.sbuf)
+                nisa.dma_copy(dst=column, src=b[0:128, j : j + 1])
+                x = nl.ndarray((128, 128), dtype=b.dtype, buffer=nl.sbuf)
+                nisa.dma_copy(dst=x, src=a[nl.ds(i * 128, 128), nl.ds(j * 128, 128)])
+                y = nl.ndarray((128, 128), dtype=b.dtype, buffer=nl.sbuf)
+                for INNER in nl.affine_range(2):
+                    nisa.tensor_scalar(
+                        dst=y[:, nl.ds(INNER * 64, 64)], data=x[:, nl.ds(INNER * 64, 64)],
+                        op0=nl.add, operand0=column
+                    )
+                nisa.dma_copy(dst=out[nl.ds(i * 128, 128), nl.ds(OUTER * 128, 128)], src=y)
+        return out
+    """),
+    ((256, 256), (128, 2)),
+    lambda a, b: a + np.tile(np.repeat(b, 128, axis=1), (2, 1)),
+)
+
+
+def test_hoist_leaves_a_tile_where_its_loop_has_the_name_of_another():
+    for inner, applies in (("q", True), ("j", False)):
+        source = SHADOWED.source.replace("INNER", inner).replace("OUTER", "j" if applies else "0")
+        made = replace(SHADOWED, source=source)
+        kernel = read_kernel(made.source, made.arguments, TARGET)
+        found, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["hoist"]])
+        moved = [item.source for item in found if item.site == "column out of i"]
+        assert bool(moved) is applies
+        if applies:
+            assert all(relative_error(made, source) < 1e-6 for source in moved)
+        else:
+            why = "j is bound again around tensor_scalar, which uses column"
+            assert f"hoist column out of i: {why}" in refusals
+
+
 def test_hoist_leaves_a_tile_whose_parts_are_written_twice():
     source = IN_PARTS.source.replace("WHERE", "j * 64")
     kernel = read_kernel(source, IN_PARTS.arguments, TARGET)
@@ -361,6 +402,34 @@ def test_fuse_leaves_two_activations_where_one_cannot_do_both(change: tuple[str,
         nisa.activation(dst=y, op=nl.tanh, data=moved)
     """).replace(*change)
     assert refusal(source, "fuse", "activation to moved with activation") == reason
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (
+            "nisa.activation(dst=moved, op=nl.copy, data=x, scale=half)",
+            "nisa.activation(dst=y, op=nl.tanh, data=moved)",
+        ),
+        (
+            "nisa.tensor_scalar(dst=moved, data=x, op0=nl.multiply, operand0=half)",
+            "nisa.tensor_scalar(dst=y, data=moved, op0=nl.add, operand0=1.0)",
+        ),
+    ],
+)
+def test_fuse_leaves_a_number_that_has_changed_since(first: str, second: str):
+    source = rows(f"""
+        half = 0.5
+        {tile("moved")}
+        {first}
+        half = 3.0
+        {tile("y")}
+        {second}
+    """)
+    found = reasons(
+        source, "fuse", f"{first[5:].partition('(')[0]} to moved with {second[5:].partition('(')[0]}"
+    )
+    assert found == [f"half means something else after {first[5:].partition('(')[0]}"]
 
 
 @pytest.mark.parametrize(
