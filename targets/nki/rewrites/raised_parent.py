@@ -137,6 +137,8 @@ async def _raise_kernel(
     made, made_ms = RaisedParent(source), None
     if form["obstacles"]:
         made, made_ms = await _write_canonical(source, form["obstacles"], predict, ask=ask, shapes=shapes)
+    if not (made.raised or form["readable"]):
+        return made
     return await _clear_tiles(made, made_ms, predict, ask=ask, shapes=shapes)
 
 

@@ -392,6 +392,16 @@ async def test_a_kernel_stays_as_it_is_if_its_time_is_up(bench: Bench) -> None:
     assert await raise_parent(bench.request(PLAIN), PLAIN, predict, ask, shapes) == RaisedParent(PLAIN)
 
 
+async def test_what_cannot_be_read_at_all_is_kept_with_its_reason(bench: Bench) -> None:
+    source = PLAIN.replace("@nki.jit\n", "")
+    told = await read_original(source, bench.predict, PROBLEM.spec, "reduced", "trn2")
+    assert told.error is not None
+    assert "write @nki.jit on the line above" in (told.error.hint or told.error.message)
+    found = await raised(bench, source, PredictedLatency(error=ErrorInfo(code="x", message="no kernel")))
+    assert (found.source, found.steps) == (source, ())
+    assert "no kernel" in found.reason
+
+
 async def test_a_kernel_without_a_latency_is_asked_for_once(bench: Bench) -> None:
     told = PredictedLatency(error=ErrorInfo(code="x", message="no time"))
     assert await raised(bench, PLAIN, told) == RaisedParent(PLAIN)
