@@ -41,7 +41,7 @@ READING = (
     ("wait", "first", "--for", "ended"), ("host", "list"), ("completion", "bash"), ("service", "status"),
     ("translate", "{files}/reference.py"), ("resume", "first@99999"),
     ("try", "{files}/kernel.py", "--problem", "silu", "--size", "reduced"), ("ui", "--port", "0"), ("mcp",),
-    ("bench", "search", "--problems", "silu", "--size", "reduced", "--candidates", "1", "--minutes", "0.02"),
+    ("bench", "search", "--problems", "silu", "--size", "reduced", "--candidates", "1", "--minutes", "0.01"),
 )  # fmt: skip
 WRITING = (
     ("init",), ("compact",), ("repair",), ("migrate",), ("restore", "{files}/backup.db"),
