@@ -116,8 +116,8 @@ def check_same_results(kernel: Kernel, loops: DuplicateLoops) -> None:
         if item.order <= second[-1].order:
             continue
         lost = any(access.tensor.id in gone for access in item.accesses)
-        used = item.uses - item.binds if item.kind is StatementKind.DECLARE else item.uses
-        if lost or not (used & bound) <= _names_bound_again(kernel, item, after=second[-1]):
+        used = (item.uses - item.binds if item.kind is StatementKind.DECLARE else item.uses) & bound
+        if lost or (used and not used <= _names_bound_again(kernel, item, after=second[-1])):
             raise RewriteRefused(f"the loop over {loops.second.var} binds a name that is used after it")
 
 
