@@ -30,7 +30,7 @@ from remote.judge.identity.tracing.recording import record_reference
 from remote.judge.tiled_reference import as_outputs, make_tiled_reference
 from remote.judge.tiles import OutputTile, make_tile_pool
 from seeds.faults import FULL, REDUCED
-from seeds.inputs import Array, draw_inputs, dtype_of
+from seeds.inputs import Array, draw_inputs, dtype_of, is_nonnegative
 from seeds.problem_files import REFERENCE_FILE, REFERENCE_FUNCTION, SPEC_FILE
 from seeds.spec import ProblemSpec, parse_spec
 
@@ -106,12 +106,13 @@ def _record_expression(folder: Path, spec: ProblemSpec, size: str) -> bytes:
     dims = spec.dims(size)
     inputs = [(item.resolve_shape(dims), dtype_of(item.dtype)) for item in spec.inputs]
     outputs = [item.resolve_shape(dims) for item in spec.outputs]
+    nonnegative = [position for position, item in enumerate(spec.inputs) if is_nonnegative(item)]
 
     def anew(*arrays: Any) -> Any:
         return _load_reference(folder, spec)(*arrays)
 
     try:
-        return record_reference(anew, inputs, outputs).to_bytes()
+        return record_reference(anew, inputs, outputs, nonnegative).to_bytes()
     except UntraceableError as error:
         return pack_refusal(str(error)) if error.part is None else error.part.pack_as_part(str(error))
 

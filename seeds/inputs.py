@@ -71,6 +71,12 @@ def fit_distribution(item: InputSpec, values: Array) -> Array:
     return found
 
 
+def is_nonnegative(item: InputSpec) -> bool:
+    """Whether an input holds integers of which none is below zero, drawn or made."""
+    one = parse_distribution(item.distribution)
+    return one.kind == "integers" and min(one.low * item.scale, one.high * item.scale) >= 0
+
+
 def clip_integers(item: InputSpec, values: Array) -> Array:
     """Return values that lie where a seed's may: made inputs of integers are no larger than drawn ones."""
     one = parse_distribution(item.distribution)

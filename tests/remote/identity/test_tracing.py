@@ -288,6 +288,69 @@ def test_operations_are_followed(name):
     )
 
 
+GATHERED = {
+    "an element of each row": lambda x, at: x[np.arange(6), at],
+    "an element of each column": lambda x, at: x.T[at[:, N], np.arange(6)],
+    "along an axis": lambda x, at: np.take_along_axis(x, at[:, N], axis=1) * x,
+    "several along an axis": lambda x, at: np.take_along_axis(x.T, np.stack([at, 7 - at]), axis=0),
+    "whole columns": lambda x, at: x[:, at] + np.take(x, at, axis=1),
+    "whole rows": lambda x, at: x.T[at],
+    "two dimensions of places": lambda x, at: x.T[at.reshape(2, 3)],
+    "axes before and behind": lambda x, at: x.reshape(2, 8, 3)[:, at],
+    "axes behind": lambda x, at: x.T.reshape(8, 2, 3)[at, 1],
+    "by a number and places": lambda x, at: np.stack([x, 2 * x, x * x])[:2, 3, at][:, ::2],
+    "by known places in another order": lambda x, at: x[np.array([5, 0, 0, -1, 2, 3]), at],
+    "computed places": lambda x, at: x[np.arange(6), (at + 3) % 8] + x[0, 7 - at.astype(np.int64)],
+    "a cross-entropy": lambda x, at: np.log(np.exp(x).sum(1)) - x[np.arange(len(x)), at],
+}
+
+
+@pytest.mark.parametrize(
+    "places", [[0, 7, 3, 3, 2, 6], [-1, 7, -8, 0, -3, 5]], ids=["forward", "from the end"]
+)
+@pytest.mark.parametrize("name", GATHERED)
+def test_elements_are_chosen_by_integers_of_an_input(name, places):
+    if min(places) < 0 and name in {"several along an axis", "computed places"}:
+        pytest.skip("7 - place is beyond the end")
+    x = np.random.default_rng(1).standard_normal((6, 8)).astype(np.float32)
+    assert_followed(GATHERED[name], [x, np.array(places, np.int32)])
+
+
+def test_an_input_without_numbers_below_zero_is_compared_as_it_is():
+    inputs = [((6, 8), np.dtype(np.float32)), ((6,), np.dtype(np.int32))]
+
+    def functions_of(reference, nonnegative):
+        nodes = record_reference(reference, inputs, [(6,)], nonnegative).nodes
+        return {node.params[0] for node in nodes if node.kind == "binary"}
+
+    def of_rows(x, at):
+        return x[np.arange(6), at]
+
+    def of_computed(x, at):
+        return x[np.arange(6), at - 1]
+
+    assert functions_of(of_rows, [1]) == {"equal", "multiply"}
+    assert "less" in functions_of(of_rows, [])
+    assert "less" in functions_of(of_computed, [1])  # 0 - 1 is the last element
+
+
+UNGATHERED = {
+    "apart": (lambda x, at: x.reshape(6, 2, 4)[at[:, N], :, np.arange(4)][0], "axes that are apart"),
+    "a number apart": (lambda x, at: np.stack([x, -x])[1, :, at], "axes that are apart"),
+    "by two": (lambda x, at: x[at % 6, at], "mixes"),
+    "new axes": (lambda x, at: x[N, at], "mixes"),
+    "floats": (lambda x, at: x[np.arange(6), at * 1.0], "holds no integers"),
+    "a mask": (lambda x, at: x[np.arange(6) < 6, at], "by a mask"),
+}
+
+
+@pytest.mark.parametrize("name", UNGATHERED)
+def test_what_integers_may_not_choose_says_why(name):
+    reference, reason = UNGATHERED[name]
+    with pytest.raises(UntraceableError, match=reason):
+        record_reference(reference, [((6, 8), np.dtype(np.float32)), ((6,), np.dtype(np.int32))], [(6,)])
+
+
 def test_loops_become_arrays():
     inputs = [((6, 8), np.dtype(np.float32))] * 2
     assert len(record_reference(_scan, inputs, [(6, 12)]).nodes) < 50

@@ -75,6 +75,8 @@ class ArrayRecorder:
     def __init__(self, inputs: Sequence[Shape], rules: RecordingRules) -> None:
         self.table = OperationTable(inputs)
         self.rules = rules
+        self.nonnegative: set[int] = set()
+        """The operations that give inputs without numbers below zero."""
         self._numbers: dict[Any, int] = {}
         self._constants: dict[Any, int] = {}
         self._bytes = 0

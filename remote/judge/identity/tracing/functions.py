@@ -211,9 +211,8 @@ def _take(
     recorder: ArrayRecorder, a: Any, indices: Any, axis: int | None = None, **kwargs: Any
 ) -> RecordedArray:
     source = a if axis is not None else a.move_shadow(lambda array: array.reshape(-1))
-    if isinstance(indices, RecordedArray):
-        raise UntraceableError("it chooses elements by the numbers in an array")
-    found: RecordedArray = source[(slice(None),) * ((axis or 0) % source.ndim) + (np.asarray(indices),)]
+    listed = indices if isinstance(indices, RecordedArray) else np.asarray(indices)
+    found: RecordedArray = source[(slice(None),) * ((axis or 0) % source.ndim) + (listed,)]
     return found
 
 

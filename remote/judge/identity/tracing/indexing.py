@@ -1,4 +1,8 @@
-"""Records indexing: basic indices make views, lists of known numbers select along an axis."""
+"""Records indexing: basic indices make views, lists of known numbers select along an axis.
+
+Integers that an input holds select too: the elements along the axis are compared with them by number, and all
+but the one that is meant count as zero.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import numpy as np
 
 from remote.judge.identity.domain import Array
 from remote.judge.identity.tracing.arrays import RecordedArray, UntraceableError
-from remote.judge.identity.tracing.ufuncs import common_type
+from remote.judge.identity.tracing.ufuncs import common_type, record_reduction
 
 _MAX_PUT_ELEMENTS = 1 << 24
 """Elements of the largest array that can be written to at listed positions."""
@@ -18,6 +22,9 @@ _MAX_PUT_ELEMENTS = 1 << 24
 
 def get_elements(value: RecordedArray, index: Any) -> RecordedArray:
     """Return value[index]."""
+    given = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(item, RecordedArray) for item in given):
+        return _gather_by_index(value, given)
     items = _normalise_index(value, index)
     if not any(isinstance(item, np.ndarray) for item in items):
         return value.move_shadow(lambda array: array[_basic_index(items)])
@@ -45,6 +52,53 @@ def take_elements(value: RecordedArray, index: Array, axis: int) -> RecordedArra
         raise UntraceableError("it takes no elements of an array")
     listed = value.recorder.store_array(index.astype(np.int64))
     return value.recorder.make_array(value.recorder.add("take", (value.number,), (listed, axis)), value.dtype)
+
+
+def _gather_by_index(value: RecordedArray, items: Sequence[Any]) -> RecordedArray:
+    """value[items], where one item holds numbers that only inputs know."""
+    recorded = [axis for axis, item in enumerate(items) if isinstance(item, RecordedArray)]
+    axis, places = recorded[0], items[recorded[0]]
+    if len(recorded) > 1 or any(item is None or item is Ellipsis for item in items):
+        raise UntraceableError("it chooses elements by the numbers in an array, and mixes that with others")
+    if any(isinstance(item, list | np.ndarray) and np.asarray(item).dtype == bool for item in items):
+        raise UntraceableError("it chooses elements by the numbers in an array and by a mask")
+    listed = [at for at, item in enumerate(items) if not isinstance(item, slice)]
+    first = listed[0]
+    if listed != [*range(first, first + len(listed))]:
+        raise UntraceableError("it chooses elements by the numbers in an array, along axes that are apart")
+    others = [np.asarray(items[at]) for at in listed if at != axis]
+    shape = np.broadcast_shapes(places.shape, *(item.shape for item in others))
+    # The axis goes last; what is chosen of the other axes has the places' axes, in front of what follows.
+    moved = value.move_shadow(lambda array: np.moveaxis(array, axis, -1))
+    spread = iter([np.broadcast_to(item, shape) for item in others])
+    rest = [next(spread) if at in listed else item for at, item in enumerate(items) if at != axis]
+    moved = get_elements(moved, tuple(rest)) if rest else moved
+    if not others:
+        before = (slice(None),) * first
+        moved = moved.move_shadow(lambda array: array[(*before, *[None] * len(shape))])
+    after = moved.ndim - first - len(shape) - 1
+    wide = places.broadcast_view(shape).move_shadow(lambda array: array[(..., *[None] * after)])
+    return _gather_last(moved, wide)
+
+
+def _gather_last(value: RecordedArray, places: RecordedArray) -> RecordedArray:
+    """The elements at these places of the last axis; the places' axes are those before it, or are spread."""
+    if places.dtype.kind not in "iu":
+        raise UntraceableError("it chooses elements by the numbers in an array that holds no integers")
+    extent = value.shape[-1]
+    if not _is_nonnegative(places):  # numbers below zero count from the end
+        places = places + (places < 0) * extent
+    column = places.move_shadow(lambda array: array[..., None])
+    is_meant = column == np.arange(extent, dtype=np.int32)
+    return record_reduction(is_meant * value, "add", -1, dtype=value.dtype)
+
+
+def _is_nonnegative(places: RecordedArray) -> bool:
+    """Whether these are elements of an input that has no numbers below zero."""
+    recorder, number = places.recorder, places.number
+    while recorder.table.nodes[number].kind == "view":
+        number = recorder.table.nodes[number].args[0]
+    return number in recorder.nonnegative
 
 
 def put_elements(target: RecordedArray, index: Any, value: Any) -> None:

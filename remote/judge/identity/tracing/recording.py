@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from traceback import walk_tb
 from typing import Any
@@ -31,9 +31,15 @@ _RULES = RecordingRules(
 
 
 def record_reference(
-    reference: Callable[..., Any], inputs: Sequence[tuple[Shape, np.dtype[Any]]], outputs: Sequence[Shape]
+    reference: Callable[..., Any],
+    inputs: Sequence[tuple[Shape, np.dtype[Any]]],
+    outputs: Sequence[Shape],
+    nonnegative: Collection[int] = (),
 ) -> ArrayExpression:
     """Return the expression that a reference computes from inputs of these shapes and types.
+
+    `nonnegative` has the positions of inputs without numbers below zero. Such an index never counts from the
+    end.
 
     Raises:
         UntraceableError: the reference cannot be traced, and why.
@@ -44,6 +50,7 @@ def record_reference(
             recorder.make_array(recorder.add("input", (), (number,)), dtype)
             for number, (_, dtype) in enumerate(inputs)
         ]
+        recorder.nonnegative |= {arrays[position].number for position in nonnegative}
         with patched_creation(recorder), patched_vectorize(recorder):
             found = reference(*arrays)
         numbers = [recorder.number_of(item) for item in (found if isinstance(found, tuple) else (found,))]

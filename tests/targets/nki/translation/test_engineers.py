@@ -18,7 +18,7 @@ from tests.support.workloads import run_kernel
 FILES = sorted((Path(__file__).parent / "engineers").glob("*.py"))
 
 
-def draw(shape, distribution, rng):
+def draw(shape, dtype, distribution, rng):
     kind, *bounds = distribution.split(":")
     numbers = rng.standard_normal(shape)
     match kind:
@@ -28,7 +28,7 @@ def draw(shape, distribution, rng):
             numbers = numbers > 0
         case "integers":
             numbers = rng.integers(*map(int, bounds), shape)
-    return numbers.astype(np.float32)
+    return numbers.astype(np.int32 if dtype == "int32" else np.float32)
 
 
 @parametrize_sweep("path", FILES, quick=8, ids=[path.stem for path in FILES])
@@ -36,9 +36,10 @@ def test_the_first_layout_computes_the_reference(path):
     file, rng = read_reference(path), np.random.default_rng(3)
     reference = runpy.run_path(str(path))["reference"]
     inputs = [
-        draw(shape, file.distributions.get(name, "normal"), rng) for name, (shape, _) in file.inputs.items()
+        draw(shape, dtype, file.distributions.get(name, "normal"), rng)
+        for name, (shape, dtype) in file.inputs.items()
     ]
-    found = reference(*(array.astype(np.float64) for array in inputs))
+    found = reference(*(array.astype(np.float64) if array.dtype.kind == "f" else array for array in inputs))
     outputs = [np.asarray(item) for item in (found if isinstance(found, tuple) else (found,))]
     types = [(array.shape, array.dtype) for array in inputs]
     formula = record_reference(reference, types, [array.shape for array in outputs])
