@@ -21,23 +21,23 @@ from targets.nki.translation.statements import (
     instruction_name,
 )
 
-_READ = frozenset(
+READ = frozenset(
     {
         "src", "data", "data0", "data1", "data2", "stationary", "moving", "bias", "scale", "operand0",
         "operand1", "predicate", "on_true_tile", "initial",
     }
 )  # fmt: skip
 """Arguments that instructions only read."""
-_DATA = _READ - {"bias", "scale"}
+_DATA = READ - {"bias", "scale"}
 """Those of them that may be in PSUM."""
 _CHUNK_LOOPS = ("i_chunk", "i_part")
 """Variables of loops over chunks of partitions, and over parts of what they hold."""
 _MODULES = ("nisa.", "nl.")
-_PSUM_READERS = frozenset(
+PSUM_READERS = frozenset(
     {"activation", "activation_reduce", "scalar_tensor_tensor", "tensor_scalar", "tensor_tensor"}
 )
 """Instructions that read a product where the tensor engine left it, unless GpSimd executes them."""
-_TWO_TENSORS = {"scalar_tensor_tensor": ("data", "operand1"), "tensor_tensor": ("data1", "data2")}
+TWO_TENSORS = {"scalar_tensor_tensor": ("data", "operand1"), "tensor_tensor": ("data1", "data2")}
 """By instruction the two operands of which only one may be in PSUM."""
 
 
@@ -115,7 +115,7 @@ def _uses(loop: ast.For) -> dict[str, list[tuple[bool, ast.expr | None]]]:
         call = find_instruction(item) if isinstance(item, ast.stmt) else None
         for word, value in arguments_of(call).items() if call is not None else ():
             for name, index in _indexed_names(value):
-                found.setdefault(name, []).append((word not in _READ, index))
+                found.setdefault(name, []).append((word not in READ, index))
     return found
 
 
@@ -175,7 +175,7 @@ def _read_banks_in(
         copy = _copy_of_bank(call, banks) if call is not None else None
         if copy is not None and copy[0] in copied:
             waiting[copy[0]] = (item, ast.unparse(copy[1]), copy[2])
-        elif call is not None and instruction_name(call) in _PSUM_READERS and not _is_gpsimd(call):
+        elif call is not None and instruction_name(call) in PSUM_READERS and not is_by_gpsimd(call):
             taken = _operands_beside_banks(call, in_psum)
             for word, value in arguments_of(call).items():
                 name = _tile_name(value)
@@ -193,7 +193,7 @@ def _read_banks_in(
 def _operands_beside_banks(call: ast.Call, in_psum: set[str]) -> Sequence[str]:
     """Operands that may not be in PSUM, because the other one of the two is."""
     words = arguments_of(call)
-    both = [word for word in _TWO_TENSORS.get(instruction_name(call), ()) if word in words]
+    both = [word for word in TWO_TENSORS.get(instruction_name(call), ()) if word in words]
     return both if any(base_name(words[word]) in in_psum for word in both) else ()
 
 
@@ -214,7 +214,8 @@ def _tile_name(node: ast.expr) -> str:
     return base_name(node) if is_plain else ""
 
 
-def _is_gpsimd(call: ast.Call) -> bool:
+def is_by_gpsimd(call: ast.Call) -> bool:
+    """Whether GpSimd executes an instruction; it does not reach PSUM."""
     return any(word.arg == "engine" and "gpsimd" in ast.unparse(word.value) for word in call.keywords)
 
 

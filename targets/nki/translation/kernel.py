@@ -27,6 +27,7 @@ from targets.nki.translation.access import (
     match_axes,
 )
 from targets.nki.translation.activations import ActivationFinder
+from targets.nki.translation.bank_reads import read_banks
 from targets.nki.translation.chunk_loops import join_chunk_loops
 from targets.nki.translation.delay import delay_last
 from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
@@ -177,6 +178,9 @@ class KernelWriter:
                 source = self._write_once()
                 source = fuse_epilogues(source) or source
                 source = join_chunk_loops(source) or source
+                direct = read_banks(source)
+                self.choices.has_whole_banks = direct is not None
+                source = direct or source if self.layout.reads_banks else source
                 ordered = order_functions(source)
                 self.choices.has_other_order = ordered is not None
                 source = ordered or source if self.layout.orders_functions else source

@@ -60,6 +60,8 @@ class Choices:
     has_columns_of_rows: bool = False
     """Whether tiles take columns of the rows of an array."""
     has_running_sums: bool = False
+    has_whole_banks: bool = False
+    """Whether a tile is a copy of a whole bank, in which its readers could read it."""
     has_other_order: bool = False
     """Whether functions of one table can follow each other more often."""
     uses_tensor: bool = False
@@ -103,6 +105,8 @@ class KernelLayout:
     """Products of zeros before all others: the clock of the tensor engine rises during the first loads."""
     turned_length: int = _TURNED_LENGTHS[0]
     """float32 in one partition of PSUM that transposes fill before they are copied."""
+    reads_banks: bool = False
+    """Whether engines read transposed tiles in PSUM, where all of a tile is in one bank."""
     spared: str | None = None
     """An engine that gets less of what others can do as well."""
     shared: str | None = None
@@ -140,7 +144,7 @@ class KernelLayout:
         order = KernelLayout()
         kept = replace(
             self, parts=1, ways=1, late=0, later=0, shared=None, orders_functions=False, warm_products=0,
-            turned_length=order.turned_length, loads_again=order.loads_again,
+            turned_length=order.turned_length, reads_banks=False, loads_again=order.loads_again,
         )  # fmt: skip
         return kept.name
 
@@ -165,7 +169,7 @@ class KernelLayout:
         if not is_first:
             yield from self._other_cuts(written)
             yield from self._other_batches(written)
-            yield from self._other_copies()
+            yield from self._other_copies(written)
             yield from self._other_tiles(written)
 
     def _other_sequences(self, written: Choices) -> Iterator[KernelLayout]:
@@ -232,8 +236,11 @@ class KernelLayout:
                     yield from (replace(other, ways=ways) for ways in _MANY_WAYS if ways != self.ways)
                     yield replace(other, ways=1, late=_LATE_WITH_ROWS)
 
-    def _other_copies(self) -> Iterator[KernelLayout]:
-        """Layouts in which results leave PSUM in other parts, or by both engines that can read it."""
+    def _other_copies(self, written: Choices) -> Iterator[KernelLayout]:
+        """Layouts in which results leave PSUM in other parts, by both engines, or not at all."""
+        if written.has_whole_banks:
+            yield replace(self, reads_banks=not self.reads_banks)
+            yield replace(self, reads_banks=not self.reads_banks, late=0, later=0)
         yield from (replace(self, shared=engine) for engine in _SHARED if engine != self.shared)
         lengths = (length for length in _TURNED_LENGTHS if length != self.turned_length)
         yield from (replace(self, turned_length=length) for length in lengths)
