@@ -45,7 +45,7 @@ def find_own_tiles(kernel: Kernel, tensor: Tensor, loop: Loop) -> OwnTiles:
     if not all(_is_filled(kernel, loop, tensor, number) for number in range(len(uses))):
         raise RewriteRefused(f"an iteration over {loop.var} reads a tile of {tensor.name} before it fills it")
     numbers = {value: number for number, value in enumerate(sorted(set().union(*used.values())))}
-    texts = {pick: _index_text(kernel, _renumber(kernel, rest, numbers)) for pick, rest in inner.items()}
+    texts = {pick: render_index(kernel, _renumber(kernel, rest, numbers)) for pick, rest in inner.items()}
     return OwnTiles(len(numbers), texts)
 
 
@@ -79,7 +79,12 @@ def _renumber(kernel: Kernel, value: Affine, numbers: Mapping[int, int]) -> Affi
     return make_affine(first, terms)
 
 
-def _index_text(kernel: Kernel, value: Affine) -> str:
+def render_index(kernel: Kernel, value: Affine) -> str:
+    """The source of an index, from the variables of the loops in it.
+
+    Raises:
+        RewriteRefused: a loop has no variable that counts its iterations, or the index falls with it.
+    """
     loops = {loop.id: loop for loop in kernel.loops}
     parts: list[str] = []
     for name, factor in value.terms:

@@ -30,7 +30,7 @@ class LoneAddend:
 
 
 def dissolve_single_tiles(source: str, kernel: Kernel, target: Target) -> str:
-    """Return a source without loops of one iteration, if these were for sums, and without the sums."""
+    """Return a source without loops of one iteration, and without their sums, if it can be read so."""
     text, _ = simplify_source(source, _PASSES)
     try:
         found = read_kernel(text, kernel.arguments, target)
@@ -38,7 +38,7 @@ def dissolve_single_tiles(source: str, kernel: Kernel, target: Target) -> str:
         return source
     addends = [one for item in found.operations() if (one := _find_addend(found, item)) is not None]
     single = {item for item in found.operations() if _reduces_one_element(item)}
-    return _write_without_totals(found, addends, single) if addends or single else source
+    return _write_without_totals(found, addends, single) if addends or single else text
 
 
 def _write_without_totals(kernel: Kernel, addends: list[LoneAddend], single: set[Statement]) -> str:

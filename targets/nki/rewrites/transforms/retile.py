@@ -3,7 +3,8 @@
 Engines and transfers cost nearly as much for small tiles as for large ones. `tile_size` changes the size of
 tiles that a constant names. Here nothing has a name, as in a raised kernel: what changes together follows
 from the instructions. A last tile with fewer rows or columns, which runs after its loop, joins the others if
-the new size divides the whole dimension. Tiles that a loop sums up can have any size, and of a single tile no
+the new size divides the whole dimension. Tiles in a list whose number follows from several loops become one
+wide tile first. Tiles that a loop sums up can have any size, and of a single tile no
 loop and no sum is left.
 """
 
@@ -15,6 +16,7 @@ from math import gcd
 from typing import ClassVar
 
 from nki_sim.targets import Target
+from targets.nki.rewrites.joined_tiles import find_walked_lists, join_tiles
 from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node
 from targets.nki.rewrites.retiling import Tiling, find_tails, write_tiling
 from targets.nki.rewrites.single_tiles import dissolve_single_tiles
@@ -54,7 +56,7 @@ class Retile(Transform[Loop]):
         return {kernel.unique_label(loop): loop for loop in kernel.loops if loop.stop.isdigit()}
 
     def list_choices(self, kernel: Kernel, target: Target, place: Loop) -> tuple[Choice, ...]:
-        plan = _plan_retile(kernel, place)
+        plan = _plan_retile(kernel, target, place)
         limit = _width_limit(plan.found, target)
         most = plan.found.trips + 1 if plan.tail else plan.found.trips - 1
         widths = [size for size in range(limit, 0, -1) if plan.extent in range(size, most * size + 1, size)]
@@ -65,32 +67,42 @@ class Retile(Transform[Loop]):
         return tuple({"width": size} for size in widths[:MAX_CHOICES])
 
     def apply(self, kernel: Kernel, target: Target, place: Loop, choice: Choice) -> str:
-        plan, width = _plan_retile(kernel, place), int(choice["width"])
+        plan, width = _plan_retile(kernel, target, place), int(choice["width"])
         if plan.extent % width:
             raise RewriteRefused(f"{width} does not divide the {plan.extent} elements")
         if plan.tail or plan.found.backwards:
-            kernel, plan = _normalise_tiles(kernel, target, place, plan=plan)
+            plan = _normalise_tiles(target, kernel.loops.index(place), plan)
+        kernel = plan.found.kernel
         source = write_tiling(plan.found, Tiling(width, plan.extent // width))
         check_same_tiling(kernel, read_rewritten(source, kernel.arguments, target))
         return dissolve_single_tiles(source, kernel, target) if width == plan.extent else source
 
 
-def _plan_retile(kernel: Kernel, loop: Loop) -> RetilePlan:
-    found = find_tile_class(kernel, loop)
+def _plan_retile(kernel: Kernel, target: Target, loop: Loop) -> RetilePlan:
+    """The class of a loop's tiles, in the kernel or in one with joined tiles."""
+    try:
+        found = find_tile_class(kernel, loop)
+    except RewriteRefused:
+        lists = find_walked_lists(kernel, loop)
+        if not lists:
+            raise
+        number = kernel.loops.index(loop)
+        kernel = join_tiles(kernel, lists, target)
+        loop = kernel.loops[number]
+        found = find_tile_class(kernel, loop)
     first = next(one for one in kernel.loops if one.id in found.loops)
     if first is not loop:
         raise RewriteRefused(f"the loop over {first.var} stands for these tiles")
     return RetilePlan(found, *find_tails(found))
 
 
-def _normalise_tiles(
-    kernel: Kernel, target: Target, loop: Loop, *, plan: RetilePlan
-) -> tuple[Kernel, RetilePlan]:
-    """Return the kernel with loops that run forwards, and no last tile of its own.
+def _normalise_tiles(target: Target, number: int, plan: RetilePlan) -> RetilePlan:
+    """Return the plan for a kernel whose loops run forwards, and that has no last tile of its own.
 
-    A last tile is dropped after its loop is cut into tiles so small that they also make up the last one.
+    A last tile is dropped after its loop, the one with this number, is cut into tiles so small that they
+    also make up the last one.
     """
-    found, number = plan.found, kernel.loops.index(loop)
+    found, kernel = plan.found, plan.found.kernel
     width = gcd(found.width, plan.tail)
     if width < 2:
         raise RewriteRefused(f"tiles of {found.width} and a last one of {plan.tail} have no common part")
@@ -104,7 +116,7 @@ def _normalise_tiles(
         )
     whole = write_tiling(found, Tiling(width, plan.extent // width), plan.dropped)
     child = read_rewritten(whole, kernel.arguments, target)
-    return child, RetilePlan(find_tile_class(child, child.loops[number]), 0, frozenset())
+    return RetilePlan(find_tile_class(child, child.loops[number]), 0, frozenset())
 
 
 def _width_limit(found: TileClass, target: Target) -> int:

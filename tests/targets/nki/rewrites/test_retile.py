@@ -401,3 +401,87 @@ def test_a_tile_that_holds_one_number_is_that_number(op: str, value: str, made: 
     found = apply_named(source, shapes, "rephrase", "tensor_tensor to y")
     assert made in found
     assert np.array_equal(compute(found, shapes), compute(source, shapes))
+
+
+TILES_OF_A_NEST = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        for r in range(2):
+            tiles = [nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf) for _ in range(8)]
+            total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.memset(dst=total, value=0.0)
+            for k in range(4):
+                for l in range(2):
+                    nisa.dma_copy(
+                        dst=tiles[k * 2 + l], src=x[r, :, k * 128 + l * 64 : k * 128 + (l + 1) * 64]
+                    )
+                    part = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+                    nisa.tensor_reduce(dst=part, op=nl.add, data=tiles[k * 2 + l], axis=1)
+                    nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
+            for k in range(4):
+                for l in range(2):
+                    nisa.tensor_scalar(
+                        dst=tiles[k * 2 + l], data=tiles[k * 2 + l], op0=nl.multiply, operand0=total
+                    )
+                    nisa.dma_copy(
+                        dst=out[r, :, k * 128 + l * 64 : k * 128 + (l + 1) * 64], src=tiles[k * 2 + l]
+                    )
+        return out
+"""
+NEST_SHAPES = ((2, 128, 512),)
+
+
+def test_a_list_that_a_nest_of_loops_counts_becomes_one_wide_tile() -> None:
+    source = HEADER + textwrap.dedent(TILES_OF_A_NEST)
+    *_, last = widest(source, NEST_SHAPES)
+    assert "tiles = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)" in last
+    assert "for k" not in last
+    assert "for l" not in last
+    assert "for r in range(2)" in last  # each iteration keeps tiles of its own
+    assert np.allclose(compute(last, NEST_SHAPES), compute(source, NEST_SHAPES), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("data=tiles[k * 2 + l], axis=1", "data=tiles[k * 2 + l][:, 16:48], axis=1"),
+        ("data=tiles[k * 2 + l], axis=1", "data=tiles[k * 2 + l][:, 8 * k : 8 * k + 8], axis=1"),
+        ("dst=tiles[k * 2 + l], data=tiles[k * 2 + l]", "dst=tiles[k * 2 + l], data=tiles[6 - k * 2 + l]"),
+        ("dst=tiles[k * 2 + l], data=tiles[k * 2 + l]", "dst=tiles[k * 2 + l], data=tiles[l * 4 + k]"),
+    ],
+)
+def test_every_width_of_a_joined_list_computes_the_same(old: str, new: str) -> None:
+    source = HEADER + textwrap.dedent(TILES_OF_A_NEST).replace(old, new, 1)
+    made, reasons = explore(source, NEST_SHAPES, "retile")
+    assert made or any("tiles" in reason for reason in reasons), reasons
+    for _, wider in made:
+        assert np.allclose(compute(wider, NEST_SHAPES), compute(source, NEST_SHAPES), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (
+            "(128, 64), dtype=nl.float32, buffer=nl.sbuf",
+            "(128, 64), dtype=nl.float32, buffer=nl.psum",
+            "banks",
+        ),
+        (
+            "(128, 64), dtype=nl.float32, buffer=nl.sbuf",
+            "(128, 8, 8), dtype=nl.float32, buffer=nl.sbuf",
+            "rows and columns",
+        ),
+        (
+            "data=tiles[k * 2 + l], axis=1",
+            "data=tiles[k * 2 + l].reshape((128, 2, 32)), axis=(1, 2)",
+            "rearranged",
+        ),
+    ],
+)
+def test_lists_that_cannot_be_joined_say_why(old: str, new: str, reason: str) -> None:
+    source = HEADER + textwrap.dedent(TILES_OF_A_NEST).replace(old, new, 1)
+    made, reasons = explore(source, NEST_SHAPES, "retile")
+    assert not made
+    assert any(reason in one for one in reasons), reasons
