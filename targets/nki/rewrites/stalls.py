@@ -27,16 +27,20 @@ TensorPart = tuple[int, tuple[Affine | None, ...]]
 
 @dataclass(slots=True)
 class _NodeWork:
-    """The time that a node takes of each engine, waits included, and the tensor parts it reads and writes."""
+    """The time that a node takes of each engine, waits included, and the tensor parts it reads and writes.
+
+    `makers` are the engines that work inside the node on a tensor it writes, or on what that is made of.
+    """
 
     ns: dict[str, float] = field(default_factory=dict)
     count: dict[str, float] = field(default_factory=dict)
     reads: dict[int, set[TensorPart]] = field(default_factory=dict)
     writes: set[TensorPart] = field(default_factory=set)
+    makers: dict[int, frozenset[str]] = field(default_factory=dict)
 
-    @property
-    def longest_ns(self) -> float:
-        return max(self.ns.values(), default=0.0)
+    def ready_ns(self, tensor: int) -> float:
+        """The time after which a written tensor is finished: that of the busiest engine that works on it."""
+        return max((self.ns[name] for name in self.makers[tensor]), default=0.0)
 
 
 def busy_and_stalled_ns(kernel: Kernel, costs: Costs, target: Target) -> dict[str, float]:
@@ -57,6 +61,9 @@ class _StallEstimator:
             for key, parts in work.reads.items():
                 total.reads[key] = total.reads.get(key, set()) | parts
             total.writes |= work.writes
+            before = frozenset[str]().union(*(total.makers.get(key, frozenset()) for key in work.reads))
+            for key, names in work.makers.items():
+                total.makers[key] = total.makers.get(key, frozenset()) | names | before
             for name in work.ns:
                 total.count[name] = total.count.get(name, 0.0) + work.count[name]
         total.ns = {name: self._engine_pass_ns(name, works) for name in total.count}
@@ -69,7 +76,7 @@ class _StallEstimator:
         inner = self.estimate_block(node.body)
         ns = {name: times * value for name, value in inner.ns.items()}
         count = {name: times * value for name, value in inner.count.items()}
-        return _NodeWork(ns, count, inner.reads, inner.writes)
+        return _NodeWork(ns, count, inner.reads, inner.writes, inner.makers)
 
     def _estimate_statement(self, item: Statement) -> _NodeWork:
         if item.kind is not StatementKind.OPERATE:
@@ -80,7 +87,8 @@ class _StallEstimator:
             if access.reads:
                 reads.setdefault(access.tensor.id, set()).add(_accessed_part(access))
         writes = {_accessed_part(access) for access in item.accesses if access.writes}
-        return _NodeWork(ns, dict.fromkeys(ns, 1.0), reads, writes)
+        makers = {part[0]: frozenset(ns) for part in writes}
+        return _NodeWork(ns, dict.fromkeys(ns, 1.0), reads, writes, makers)
 
     def _engine_pass_ns(self, name: str, works: Sequence[_NodeWork]) -> float:
         """The time of an engine for one pass over a block.
@@ -100,14 +108,13 @@ class _StallEstimator:
             wait = max(met, default=0.0)
             if mine is None:
                 if met:
-                    late.update(dict.fromkeys(work.writes, wait + work.longest_ns + self._hop_ns))
+                    late |= {part: wait + work.ready_ns(part[0]) + self._hop_ns for part in work.writes}
                 continue
-            waited = wait if ahead > self._window else 0.0
+            waited = max(0.0, wait) if ahead > self._window else 0.0
             ahead -= work.count[name]
             spent += waited + mine
             late = {key: value - waited - mine for key, value in late.items()}
-            left = work.longest_ns - mine + self._hop_ns
-            late.update(dict.fromkeys(work.writes, left))
+            late |= {part: work.ready_ns(part[0]) - mine + self._hop_ns for part in work.writes}
         return spent
 
 

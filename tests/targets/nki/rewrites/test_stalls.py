@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from targets.nki.rewrites.estimate import estimate_kernel, statement_ns
@@ -109,3 +111,56 @@ def test_the_last_transfer_waits_for_no_loop_that_is_over():
     made = estimate_kernel(kernel(HEADER + BEFORE_A_TAIL, 2048), TARGET)
     assert made.busiest_engine == "dma"
     assert made.total_ns < TARGET.kernel_overhead_ns + 1.5 * made.busy_ns["dma"]
+
+
+TWO_TILES = """
+P = 128
+
+@nki.jit
+def kernel(x):
+    m, n = x.shape
+    out = nl.ndarray((2, m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // P):
+        rows = nl.ndarray((P, n), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=x[i * P : (i + 1) * P, 0:n])
+        soon = nl.ndarray((P, n), dtype=nl.float32, buffer=nl.sbuf)
+        late = nl.ndarray((P, n), dtype=nl.float32, buffer=nl.sbuf)
+        for q in nl.affine_range(n // P):
+            part = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_transpose(dst=part, data=rows[:, q * P : (q + 1) * P])
+            nisa.tensor_copy(dst=soon[:, q * P : (q + 1) * P], src=part)
+            nisa.tensor_tensor(
+                dst=late[:, q * P : (q + 1) * P], data1=soon[:, q * P : (q + 1) * P],
+                data2=soon[:, q * P : (q + 1) * P], op=nl.multiply, engine=nisa.engine.gpsimd,
+            )
+        for q in nl.affine_range(n // P):
+            first = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_transpose(dst=first, data={first}[:, q * P : (q + 1) * P])
+            one = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=one, src=first)
+            nisa.dma_copy(dst=out[0, i * P : (i + 1) * P, q * P : (q + 1) * P], src=one)
+        for q in nl.affine_range(n // P):
+            second = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_transpose(dst=second, data={second}[:, q * P : (q + 1) * P])
+            two = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=two, src=second)
+            nisa.dma_copy(dst=out[1, i * P : (i + 1) * P, q * P : (q + 1) * P], src=two)
+    return out
+"""
+
+
+def wait_of_tensor_engine(first: str, second: str) -> tuple[float, Mapping[str, float]]:
+    """Nanoseconds for which the tensor engine waits if it takes one tile before the other; all busy times."""
+    found = kernel(HEADER + TWO_TILES.format(first=first, second=second), 2048)
+    costs = {item: statement_ns(item, TARGET) for item in found.operations()}
+    busy = estimate_kernel(found, TARGET).busy_ns
+    return busy_and_stalled_ns(found, costs, TARGET)["tensor"] - busy["tensor"], busy
+
+
+def test_a_tile_is_ready_when_those_that_make_it_are_done():
+    assert 0 < wait_of_tensor_engine("soon", "late")[0] < wait_of_tensor_engine("late", "soon")[0]
+
+
+def test_time_that_a_result_lay_ready_is_not_taken_back():
+    waited, busy = wait_of_tensor_engine("late", "soon")
+    assert waited == pytest.approx(busy["gpsimd"] - busy["tensor"] / 3 + 4 * TARGET.semaphore_ns)
