@@ -1,7 +1,8 @@
 """Estimates what rounding makes of a kernel whose float32 products are split into bfloat16 parts.
 
 A split product is off by about 2^-16 at worst. Where one product's result goes into another one, or two are
-multiplied, their errors add up like independent ones, to the square root of their number.
+multiplied, their errors add up like independent ones, to the square root of their number. An exponential
+makes relative errors of absolute ones, so a product in its argument counts twice there.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def _products_of(item: Statement, found: dict[int, Products]) -> Products:
     read = [found.get(access.tensor.id, Products()) for access in item.accesses if _is_operand(access)]
     if item.op == "nc_matmul":
         return Products().union(*read, _split_product(item))
-    multiplies = item.form is not None and any(value in _MULTIPLYING for _, value in item.form.params)
-    return Products().union(*read) if multiplies else max(read, key=len, default=Products())
+    functions = frozenset(value for _, value in item.form.params) if item.form is not None else frozenset()
+    made = Products().union(*read) if functions & _MULTIPLYING else max(read, key=len, default=Products())
+    return made | {-product for product in made} if "exp" in functions else made
 
 
 def _is_operand(access: Access) -> bool:
