@@ -22,7 +22,7 @@ from targets.nki.rewrites import worker
 from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
 from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.reader import read_kernel
-from targets.nki.rewrites.rounding import count_split_products
+from targets.nki.rewrites.rounding import count_split_products, estimate_rounding
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS, list_transforms
 from tests.support.kernels import HEADER, TARGET
 
@@ -216,6 +216,16 @@ def test_a_kernel_of_split_products_says_what_they_round_off() -> None:
     job = {"job": "rounding", "sources": [kernel(), child.source], "target": TARGET.name}
     told = json.loads(worker.answer_request(json.dumps(job | {"arguments": TOLD_ARGUMENTS})))
     assert told["ok"]["rounding"] == [0.0, 2.0**-16]
+
+
+def test_an_exponential_of_a_product_rounds_more_than_the_product() -> None:
+    problem = seeds.load_problem("bmm_softmax")
+    dims = problem.spec.dims("reduced")
+    (child, *_), _ = explore(
+        problem.kernel, [item.resolve_kernel_shape(dims) for item in problem.spec.inputs]
+    )
+    assert estimate_rounding(child.kernel) == pytest.approx(2.0**-16 * 2**0.5)
+    assert estimate_rounding(child.kernel) > problem.spec.rel_l2
 
 
 def test_it_is_for_problems_that_allow_what_it_rounds() -> None:
