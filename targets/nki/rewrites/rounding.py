@@ -2,7 +2,8 @@
 
 A split product is off by about 2^-16 at worst. Where one product's result goes into another one, or two are
 multiplied, their errors add up like independent ones, to the square root of their number. An exponential
-makes relative errors of absolute ones, so a product in its argument counts twice there.
+makes relative errors of absolute ones, so a product in its argument counts twice there, until a constant is
+added: of a sigmoid, the results that count are those where the exponential is small.
 """
 
 from __future__ import annotations
@@ -45,7 +46,14 @@ def _products_of(item: Statement, found: dict[int, Products]) -> Products:
         return Products().union(*read, _split_product(item))
     functions = frozenset(value for _, value in item.form.params) if item.form is not None else frozenset()
     made = Products().union(*read) if functions & _MULTIPLYING else max(read, key=len, default=Products())
-    return made | {-product for product in made} if "exp" in functions else made
+    if item.op == "tensor_scalar" and "add" in functions:
+        return made - _amplified(made)
+    return made | _amplified(made) if "exp" in functions else made
+
+
+def _amplified(products: Products) -> Products:
+    """What stands for the products a second time after an exponential."""
+    return Products(-abs(product) for product in products)
 
 
 def _is_operand(access: Access) -> bool:
