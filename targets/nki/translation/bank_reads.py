@@ -17,6 +17,7 @@ from targets.nki.translation.statements import (
     declared_name,
     find_instruction,
     instruction_name,
+    names_in,
 )
 
 _READERS = PSUM_READERS | {"tensor_reduce"}
@@ -71,12 +72,12 @@ class _BankReads:
         if call is None or instruction_name(call) not in _READERS or is_by_gpsimd(call):
             return False
         words = arguments_of(call)
-        own = [word for word, view in words.items() if word in READ and tile in _names_in(view)]
+        own = [word for word, view in words.items() if word in READ and tile in names_in([view])]
         if len(own) != 1 or own[0] in _COLUMNS:
             return False
         both = TWO_TENSORS.get(instruction_name(call), ())
         others = [words[word] for word in both if word in words and word != own[0]]
-        return own[0] not in both or not any(_names_in(view) & self._in_psum for view in others)
+        return own[0] not in both or not any(names_in([view]) & self._in_psum for view in others)
 
 
 def _whole_copy(item: ast.stmt, before: Sequence[ast.stmt]) -> tuple[str, str] | None:
@@ -95,10 +96,6 @@ def _whole_copy(item: ast.stmt, before: Sequence[ast.stmt]) -> tuple[str, str] |
     is_alike = _dtype_of(declared[tile]) == _dtype_of(declared[bank]) and shapes[0] == shapes[1]
     is_whole = all(_is_whole(view, shapes[0]) for view in views)
     return (tile, bank) if is_bank and is_alike and is_whole else None
-
-
-def _names_in(node: ast.expr) -> set[str]:
-    return {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
 
 
 def _shape_of(declaration: ast.stmt) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from targets.nki.translation.interleave import change_statements, loop_count
+from targets.nki.translation.statements import names_in
 
 _NEST_LOOP = re.compile(r"i_(row|\d+)")
 """The variables of a nest's outer loops and of its row loop."""
@@ -204,8 +205,8 @@ def _split_needed(
     The loads of the latter would keep those of the first stage waiting, also in the iterations that follow.
     """
     own = {*_assigned(items)}
-    names = [own & _names_in([item]) for item in items]
-    needed, before = own & _names_in(early), set[str]()
+    names = [own & names_in([item]) for item in items]
+    needed, before = own & names_in(early), set[str]()
     while needed != before:
         before = needed
         needed = needed.union(*(item for item in names if item & needed))
@@ -216,14 +217,10 @@ def _split_needed(
     )
 
 
-def _names_in(items: Sequence[ast.stmt]) -> set[str]:
-    return {node.id for item in items for node in ast.walk(item) if isinstance(node, ast.Name)}
-
-
 def _find_kept(stages: Sequence[Sequence[ast.stmt]], taken: set[str]) -> list[_Kept]:
     """The tiles that stages read after the one that makes them, with names for as many steps."""
     found = []
-    used = [_names_in(stage) for stage in stages]
+    used = [names_in(stage) for stage in stages]
     for at, stage in enumerate(stages):
         for name in _assigned(stage):
             ages = [later - at for later in range(at + 1, len(stages)) if name in used[later]]

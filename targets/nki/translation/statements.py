@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _RESULTS = frozenset({"dst", "reduce_res"})
 _NO_TILES = frozenset({"nisa", "nl", "range", "min", "max", "float"})
@@ -65,6 +65,11 @@ class Renamer(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.Name:
         """Return the new name for the old one."""
         return ast.Name(self._new, node.ctx) if node.id == self._old else node
+
+
+def names_in(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return all names in statements or expressions."""
+    return {item.id for node in nodes for item in ast.walk(node) if isinstance(item, ast.Name)}
 
 
 def base_name(view: ast.expr) -> str:
