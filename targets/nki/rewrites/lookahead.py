@@ -14,6 +14,9 @@ only pay together. After some generations without a gain, lower-ranked rewrites 
 predicted as well. If these bring nothing either, the search backtracks: it goes on among the kernels without
 the step that leads no further.
 
+Kernels that may round too much are found and can be judged, but are not expanded, unless the search began
+with such a kernel. If one of them is the fastest, its rewrites are tried together with fewer split products.
+
 The expected value of a rewrite is between its gain elsewhere in this search and the static estimate, shifted
 towards what its technique has measured in the run. All work is limited by counts, all randomness comes from
 one seed, and nothing depends on the order in which answers arrive: equal questions get equal answers.
@@ -23,10 +26,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import batched, zip_longest
 from math import exp, log
 from operator import itemgetter
 from random import Random
@@ -77,6 +80,9 @@ SEED_SHARE = 0.25
 one gains, the same share is reserved for going on from everything known.
 """
 
+BATCH_SIZE = 32
+"""Kernels predicted at a time. If the time for predictions ends, the answers to earlier batches count."""
+
 T = TypeVar("T")
 
 PredictSources = Callable[[Sequence[str]], Awaitable[Sequence[PredictedLatency]]]
@@ -88,6 +94,20 @@ CombineSteps = Callable[[str, Sequence[RewriteStep]], Awaitable[Sequence[tuple[t
 
 The result has, after each applied step, the numbers of all steps so far and the source.
 """
+FindRough = Callable[[Sequence[SearchNode]], Awaitable[Collection[str]]]
+"""The sources of those kernels that may round too much."""
+MakeFiner = Callable[[str, Sequence[SearchNode]], Awaitable[Sequence[Sequence[RewriteStep]]]]
+"""Sequences from a source that round less than the first of some kernels, but are otherwise like its own."""
+
+
+async def _find_no_rough(nodes: Sequence[SearchNode]) -> Collection[str]:
+    del nodes
+    return ()
+
+
+async def _make_no_finer(source: str, nodes: Sequence[SearchNode]) -> Sequence[Sequence[RewriteStep]]:
+    del source, nodes
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +129,8 @@ class LookaheadSearch:
     predict: PredictSources
     limits: SearchLimits
     random: Random
+    find_rough: FindRough = _find_no_rough
+    make_finer: MakeFiner = _make_no_finer
     found: dict[str, SearchNode] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     predicted: int = 0
@@ -121,7 +143,10 @@ class LookaheadSearch:
     _again: set[str] = field(default_factory=set)
     _copying: set[RewriteKey] = field(default_factory=set)
     _turned: set[RewriteKey] = field(default_factory=set)
+    _rough: frozenset[str] = frozenset()
+    _is_refined: bool = False
     _share: float = 1.0
+    _ended: PredictionsEndedError | None = None
 
     @property
     def best_node(self) -> SearchNode:
@@ -133,7 +158,8 @@ class LookaheadSearch:
         return min((one for one in self.found.values() if self._is_open(one)), key=node_order)
 
     def _is_open(self, one: SearchNode) -> bool:
-        return self._turned.isdisjoint(map(make_rewrite_key, one.steps))
+        is_turned = not self._turned.isdisjoint(map(make_rewrite_key, one.steps))
+        return not is_turned and one.source not in self._rough
 
     def _backtrack(self) -> bool:
         """Undo the step that leads no further: the best kernel's first copying step, else its last."""
@@ -158,20 +184,25 @@ class LookaheadSearch:
             await self._search(root, leads)
         except PredictionsEndedError as ended:
             self.reasons = (*self.reasons, ended.info.message)
+        await self._leave_rough(root, again=True)
         del self.found[source]
-        return sorted(self.found.values(), key=node_order)
+        return self._list_reached()
+
+    def _list_reached(self) -> list[SearchNode]:
+        """All kernels but the one that the search began with, the fastest first."""
+        return sorted((one for one in self.found.values() if one.steps), key=node_order)
 
     async def _search(self, root: SearchNode, leads: Sequence[Sequence[SearchSeed]]) -> None:
         latency_ms = root.latency_ms
         given = await self._try_seeds(root, leads)
         if any(latency_ms > MIN_GAIN * one.latency_ms for one in given):
             self._share = 1 - SEED_SHARE
-        await self._run_generations()
+        await self._run_generations(root)
         self._share = 1.0
         for one in given:
             self.found.setdefault(one.source, one)
         if given:
-            await self._run_generations()
+            await self._run_generations(root)
 
     async def try_together(
         self, source: str, latency_ms: float, sequences: Sequence[Sequence[RewriteStep]]
@@ -191,9 +222,24 @@ class LookaheadSearch:
         answers = await self._predict_last(list(ends))
         for (text, steps), answer in zip(ends.items(), answers, strict=False):
             self._add_node(root, steps, text, answer)
-        return sorted(self.found.values(), key=node_order)
+        return self._list_reached()
 
-    async def _run_generations(self) -> None:
+    async def _leave_rough(self, root: SearchNode, *, again: bool = False) -> None:
+        """From now on, do not expand kernels that may round too much, unless the root does already.
+
+        When the fastest kernel is such a one for the first time, or `again`, predict sequences that round
+        less.
+        """
+        reached = self._list_reached()
+        rough = await self.find_rough([root, *reached])
+        if reached and reached[0].source in rough and (again or not self._is_refined):
+            self._is_refined = True
+            finer = await self.make_finer(root.source, reached)
+            reached = await self.try_together(root.source, root.latency_ms, finer)
+            rough = await self.find_rough([root, *reached])
+        self._rough = frozenset() if root.source in rough else frozenset(rough)
+
+    async def _run_generations(self, root: SearchNode) -> None:
         """Run generations while the limits allow it and there is something to expand."""
         idle = 0
         while self._predictions_left > 0:
@@ -208,6 +254,7 @@ class LookaheadSearch:
                     continue
             before_ms = self._best_open_node.latency_ms
             await self._expand_nodes(nodes, each)
+            await self._leave_rough(root)
             idle = 0 if before_ms > MIN_GAIN * self._best_open_node.latency_ms else idle + 1
 
     @property
@@ -224,6 +271,8 @@ class LookaheadSearch:
         grown = list(zip(nodes, expansions, strict=True))
         gained = await self._predict_candidates(grown, max(each, 1), share)
         await self._combine_gains(gained)
+        if self._ended is not None:
+            raise self._ended
 
     # --- what paid elsewhere --------------------------------------------------------------------------
 
@@ -303,10 +352,10 @@ class LookaheadSearch:
         picked = self._limit_instructions(
             self._pick_candidates(wanted, [node for node, _ in grown], each), share
         )
-        answers = await self._predict_sources([move.source for _, move in picked])
+        answers = await self._predict_in_time([move.source for _, move in picked])
         self._seen |= {move.source for _, move in picked}
         gains: dict[str, list[tuple[tuple[bool, float], RewriteStep]]] = {}
-        for (node, move), answer in zip(picked, answers, strict=True):
+        for (node, move), answer in zip(picked, answers, strict=False):
             if answer.latency_ms is None:
                 continue
             speedup = node.latency_ms / answer.latency_ms
@@ -400,8 +449,10 @@ class LookaheadSearch:
     # --- several gains at once ----------------------------------------------------------------------
 
     async def _combine_gains(self, gained: Sequence[tuple[SearchNode, list[RewriteStep]]]) -> None:
-        """Predict the combined gains of each kernel."""
-        several = [(node, steps) for node, steps in gained if len(steps) > 1]
+        """Predict the combined gains of each kernel; without time for them, all gains of the first kernel."""
+        several = [
+            (node, steps[: self.limits.depth - node.depth]) for node, steps in gained if len(steps) > 1
+        ]
         made = await asyncio.gather(*(self.combine(node.source, steps) for node, steps in several))
         wanted: list[tuple[SearchNode, list[RewriteStep], str]] = []
         for (node, steps), prefixes in zip(several, made, strict=True):
@@ -410,9 +461,13 @@ class LookaheadSearch:
                 (node, [steps[i] for i in n], source) for n, source in _pick_evenly(fresh, MAX_COMBINATIONS)
             ]
         wanted = [one for one in wanted[: self._predictions_left] if self._can_afford(one[0].instructions)]
-        answers = await self._predict_sources([source for _, _, source in wanted])
+        answers = await self._predict_in_time([source for _, _, source in wanted])
         self._seen |= {source for _, _, source in wanted}
-        for (node, steps, source), answer in zip(wanted, answers, strict=True):
+        if self._ended is not None and wanted:
+            first = [one for one in wanted if one[0] is wanted[0][0]]
+            wanted = [*wanted[: len(answers)], first[-1]]
+            answers = [*answers, *await self._predict_last([first[-1][2]])]
+        for (node, steps, source), answer in zip(wanted, answers, strict=False):
             self._add_node(node, steps, source, answer)
 
     # --- asking ---------------------------------------------------------------------------------------
@@ -428,6 +483,16 @@ class LookaheadSearch:
                 self.failed += one.latency_ms is None
                 self.instructions += one.instructions
         return [self._answers[source] for source in sources]
+
+    async def _predict_in_time(self, sources: Sequence[str]) -> list[PredictedLatency]:
+        """Predict kernels, or the first ones of them if the time ends, and nothing if it has ended before."""
+        answers: list[PredictedLatency] = []
+        try:
+            for batch in batched(sources if self._ended is None else (), BATCH_SIZE):
+                answers += await self._predict_sources(batch)
+        except PredictionsEndedError as ended:
+            self._ended = ended
+        return answers
 
     async def _predict_last(self, sources: Sequence[str]) -> Sequence[PredictedLatency]:
         """Predict kernels that complete what was found; return nothing if even these are too many."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from math import log
 from random import Random
@@ -80,7 +81,15 @@ async def _search_variants(
     engine = EngineClient(request, context, scale, ask, told)
     limits = SearchLimits(request.predictions, request.instructions, request.depth, request.width)
     chances = Random(request.draw)  # noqa: S311  a search, no secret
-    search = LookaheadSearch(engine.expand_kernel, engine.combine_steps, scale.predict, limits, chances)
+    search = LookaheadSearch(
+        engine.expand_kernel,
+        engine.combine_steps,
+        scale.predict,
+        limits,
+        chances,
+        find_rough=engine.find_rough,
+        make_finer=partial(make_finer_sequences, engine),
+    )
     first = request.parent.parent is None and EffectKey.parse(request.key).round == 1
     leads = await engine.replay_sequences(parent, read) if first else []
     found = await search.run(parent, raised_ms, leads)
@@ -88,10 +97,6 @@ async def _search_variants(
         wide = [step for step in found[0].steps if not _narrows_domain(step)]
         found = await search.try_together(parent, raised_ms, [wide])
     rough = await engine.find_rough(found)
-    if found and found[0].source in rough:
-        finer = await make_finer_sequences(engine, parent, found)
-        found = await search.try_together(parent, raised_ms, finer)
-        rough = await engine.find_rough(found)
     chosen = select_variants(found, request.variants, parent_ms, frozenset(request.known), rough=rough)
     reasons = (*engine.left_out, *search.reasons)
     variants = Variants(parent_ms=parent_ms, found=tuple(map(_make_variant, chosen)), reasons=reasons)
@@ -115,6 +120,8 @@ class EngineClient:
     shapes: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
     """Reasons why sequences of other runs were not tried."""
+    rounding: dict[frozenset[str], float] = field(default_factory=dict)
+    """Estimated relative errors of the parent's rewrites, by the sites of the products that they split."""
 
     async def expand_kernel(self, source: str) -> Expansion:
         credits_ = {name: (item.tries, item.log_gain) for name, item in self.context.credits.items()}
@@ -164,13 +171,14 @@ class EngineClient:
 
         It is estimated once for all kernels with the same splits, because other rewrites do not change it.
         """
-        alike: dict[frozenset[str], list[SearchNode]] = {}
+        fresh: dict[frozenset[str], str] = {}
         for one in found:
-            alike.setdefault(_split_sites(one), []).append(one)
-        errors = await self._estimate_rounding([group[0].source for group in alike.values()])
-        rough = zip(alike.values(), errors, strict=True)
-        most = self.shapes["rel_l2"]
-        return {one.source: error for group, error in rough if error > most for one in group}
+            if _split_sites(one) not in self.rounding:
+                fresh.setdefault(_split_sites(one), one.source)
+        errors = await self._estimate_rounding(list(fresh.values()))
+        self.rounding.update(zip(fresh, errors, strict=True))
+        told = {one.source: self.rounding[_split_sites(one)] for one in found}
+        return {source: error for source, error in told.items() if error > self.shapes["rel_l2"]}
 
     async def place_fine_splits(
         self, source: str, before: Sequence[RewriteStep], splits: Sequence[RewriteStep]
