@@ -14,8 +14,8 @@ only pay together. After some generations without a gain, lower-ranked rewrites 
 predicted as well. If these bring nothing either, the search backtracks: it goes on among the kernels without
 the step that leads no further.
 
-Kernels that may round too much are found and can be judged, but are not expanded, unless the search began
-with such a kernel. If one of them is the fastest, its rewrites are tried together with fewer split products.
+Kernels that most likely round too much can be judged, but are not expanded, unless the search began with such
+a kernel. If one of them is the fastest, its rewrites are tried together with fewer split products.
 
 The expected value of a rewrite is between its gain elsewhere in this search and the static estimate, shifted
 towards what its technique has measured in the run. All work is limited by counts, all randomness comes from
@@ -95,7 +95,7 @@ CombineSteps = Callable[[str, Sequence[RewriteStep]], Awaitable[Sequence[tuple[t
 The result has, after each applied step, the numbers of all steps so far and the source.
 """
 FindRough = Callable[[Sequence[SearchNode]], Awaitable[Collection[str]]]
-"""The sources of those kernels that may round too much."""
+"""The sources of those kernels that most likely round too much."""
 MakeFiner = Callable[[str, Sequence[SearchNode]], Awaitable[Sequence[Sequence[RewriteStep]]]]
 """Sequences from a source that round less than the first of some kernels, but are otherwise like its own."""
 
@@ -225,7 +225,7 @@ class LookaheadSearch:
         return self._list_reached()
 
     async def _leave_rough(self, root: SearchNode, *, again: bool = False) -> None:
-        """From now on, do not expand kernels that may round too much, unless the root does already.
+        """From now on, do not expand kernels that round too much, unless the root does already.
 
         When the fastest kernel is such a one for the first time, or `again`, predict sequences that round
         less.
