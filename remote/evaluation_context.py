@@ -39,6 +39,7 @@ LEVELS: Mapping[Level, int | None] = {Level.SLICES: 0, Level.ONE_SEED: 1, Level.
 
 Tiles of all sets are judged at every level.
 """
+_NARROW_FLOATS = frozenset({"bfloat16", "float16", "float8"})
 
 
 @dataclass
@@ -78,6 +79,15 @@ def select_input_sets(run: EvaluationContext, secret: str) -> tuple[tuple[str, .
     audited = suite.WHOLE_SETS if run.level is Level.WHOLE else ()
     hidden = suite.secret_set(secret)
     return (*map(str, seeds), *audited), (*rest, hidden, *suite.adversarial_sets(spec))
+
+
+def may_round(run: EvaluationContext) -> bool:
+    """Whether a kernel's text names a narrower type than the problem has."""
+    spec = run.problem.spec
+    known = {item.dtype for item in (*spec.inputs, *spec.outputs)}
+    return any(
+        name.encode() in run.source for name in _NARROW_FLOATS if not any(name in one for one in known)
+    )
 
 
 def read_blob(blobs: BlobReader, digest: Digest) -> bytes:
@@ -198,6 +208,9 @@ def make_judge_job(
         target=run.request.target,
         references={int(name): paths for name, paths in wholes.items() if name.isdecimal()},
         whole_sets={name: paths for name, paths in wholes.items() if not name.isdecimal()},
+        instead_of_seeds=suite.ROUNDING_SET
+        if run.level is Level.ONE_SEED and suite.ROUNDING_SET in wholes
+        else "",
         excerpts={name: str(path) for name, path in found.tiles.items()},
         expression=str(found.expression),
         secret=secret,

@@ -15,16 +15,18 @@ from remote.evaluation_context import (
     check_sizes,
     lint_kernel,
     make_answer,
+    may_round,
     read_problem,
     select_input_sets,
     tracer_failure,
 )
 from remote.evaluator import BlobReader, EvaluationAnswer, ExplanationRequest, PredictionRequest
+from remote.judge import suite
 from remote.judge.job import CheckJob, ExplainJob, JudgeOutcome, TimelineJob
 from remote.judge_service import JudgeService
 from remote.predictions import KernelPredictor
 from remote.tracing import load_tracer
-from state.model import Digest, EvaluationRequest, KernelExplanation, PredictedLatency, Verdict
+from state.model import Digest, EvaluationRequest, KernelExplanation, Level, PredictedLatency, Verdict
 
 
 class LocalEvaluator:
@@ -172,6 +174,8 @@ class LocalEvaluator:
     async def _compare_outputs(self, run: EvaluationContext, reply: bytes) -> JudgeOutcome:
         """Judge a traced program on what the level compares."""
         wholes, sets = select_input_sets(run, self.judge.references.secret)
+        if run.level is Level.ONE_SEED and may_round(run):
+            wholes = (*wholes, suite.ROUNDING_SET)
         async with run.time_stage("references"):
             found = await self.judge.load_references(run, wholes, sets)
         outcome = await self.judge.judge_outputs(run, found, reply)

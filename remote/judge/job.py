@@ -49,7 +49,8 @@ class JudgeJob(FrozenModel):
     """What the worker needs besides the tracer's reply.
 
     `references` are .npy files of whole outputs, per seed judged whole and output. `whole_sets` are the same
-    for sets that are not seeds; each of these is in `excerpts` too. `excerpts` are .npz files of tiles, per
+    for sets that are not seeds; each of these is in `excerpts` too. One of them may be compared
+    `instead_of_seeds`, which are then compared only if it cannot be. `excerpts` are .npz files of tiles, per
     input set judged on tiles. All are judged in the order given. `expression` is the file of the reference's
     formula; empty if it could not be traced. `secret` decides which tiles are drawn; no message shows it.
     `shown` is set if a host ran the kernel: its outputs are judged, none are computed. `device`: a real
@@ -67,6 +68,7 @@ class JudgeJob(FrozenModel):
     target: str
     references: dict[int, tuple[str, ...]]
     whole_sets: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    instead_of_seeds: str = ""
     excerpts: dict[str, str] = Field(default_factory=dict)
     expression: str = ""
     secret: str = Field(default="", repr=False)

@@ -33,6 +33,9 @@ _TAIL_FRACTION = 8  # masked sets: the last 1/8 of each axis
 WHOLE_SETS = ("outliers", "flipped")
 """Sets on which audits compare whole outputs: large values of either sign, everywhere."""
 
+ROUNDING_SET = "outliers"
+"""The set on which products of parts lose most: audits refuse most kernels that round too much for it."""
+
 _SECRET_PREFIX = "secret-"  # noqa: S105  a name, not a secret
 
 SHIFTED_SET = "shifted"

@@ -88,11 +88,10 @@ class NumericsTrials:
             self._judge_tiles()
         else:
             recall("precision", self._require_precision)
-        for seed, paths in self.job.references.items():
+        compared = [name for name in self.job.whole_sets if self._judge_whole_set_once(name, most)]
+        seeds = {} if self.job.instead_of_seeds in compared else self.job.references
+        for seed, paths in seeds.items():
             self.errors[seed] = recall(f"whole {seed}", self._judge_whole_seed, seed, paths, most)
-        for name, paths in self.job.whole_sets.items():
-            if name in self.by_set:
-                recall(f"whole {name}", self._judge_whole_set, name, paths, most)
         if self.job.references and self.job.spec.relations:
             self.check_relations(most)
 
@@ -166,15 +165,25 @@ class NumericsTrials:
         require_within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
         return error
 
-    def _judge_whole_set(self, name: str, paths: Sequence[str], most: int) -> None:
+    def _judge_whole_set_once(self, name: str, most: int) -> bool:
+        """Compare all outputs for a set that is not a seed; return False if they cannot be compared."""
+        if name not in self.by_set:
+            return False
+        found = self.parts.recall(
+            f"whole {name}", self._judge_whole_set, name, self.job.whole_sets[name], most
+        )
+        return found is not False
+
+    def _judge_whole_set(self, name: str, paths: Sequence[str], most: int) -> bool:
         """Compare all outputs for a set that is not a seed, with the tolerance of its tiles."""
         truth = [load_whole_output(path) for path in paths]
         if not all(is_comparable(array) for array in truth):
-            return  # outside the tiles the formula itself overflows: nothing to compare with
+            return False  # outside the tiles the formula itself overflows: nothing to compare with
         outputs = self._run_program(self.program, self.inputs.get(self.job, name), WorkAllowance(most))
         require_within(
             outputs, rel_l2(outputs, truth), self.by_set[name], f"input set {name}, all of the outputs"
         )
+        return True
 
     def check_relations(self, most: int) -> None:
         """Check the relations between outputs around the first seed, where the outputs are right.
