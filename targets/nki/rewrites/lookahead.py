@@ -349,6 +349,9 @@ class LookaheadSearch:
         wanted = [
             (node, move) for node, made in grown for move in made.moves if move.source not in self._seen
         ]
+        if self._rough:
+            rough = await self.find_rough([_imagine_node(node, move) for node, move in wanted])
+            wanted = [(node, move) for node, move in wanted if move.source not in rough]
         picked = self._limit_instructions(
             self._pick_candidates(wanted, [node for node, _ in grown], each), share
         )
@@ -551,6 +554,12 @@ def _scale_gains(steps: Sequence[RewriteStep], speedup: float) -> list[RewriteSt
         step.model_copy(update={"speedup": round(each if power is None else step.speedup**power, 9)})
         for step in steps
     ]
+
+
+def _imagine_node(node: SearchNode, move: RewriteCandidate) -> SearchNode:
+    """The kernel that a rewrite leads to, before its latency is predicted: that of its parent."""
+    steps = (*node.steps, _make_step(move, 1.0))
+    return SearchNode(move.source, steps, node.latency_ms, move.instructions)
 
 
 def _make_step(move: RewriteCandidate, speedup: float) -> RewriteStep:

@@ -502,6 +502,7 @@ async def test_kernels_that_may_round_too_much_are_found_and_left():
     found = await rough_search(toy, "r").run("", 100.0)
     assert found[0].source in {"r", "abr", "ar"}, "it is found, to be judged"
     assert not [source for source in toy.expanded if "r" in source]
+    assert not set(toy.asked[toy.asked.index("ab") + 1 :]) & {"br", "abr"}, "nothing more is predicted of it"
     assert "ab" in {node.source for node in found}
 
 
