@@ -41,8 +41,8 @@ class Verdict(StrEnum):
 class Level(StrEnum):
     """How much of a kernel's outputs the judge compares, least first.
 
-    `slices`: tiles of them, on every input set. `one_seed`: also whole outputs for the first seed. `whole`:
-    for every seed.
+    `slices`: tiles of them, on every input set. `one_seed`: also whole outputs for the first seed, or for the
+    set on which most is rounded away, if the kernel may round. `whole`: for every seed, and two more sets.
     """
 
     SLICES = "slices"

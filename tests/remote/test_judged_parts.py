@@ -17,6 +17,7 @@ from remote.local import LocalEvaluator
 from remote.worker import answer_job
 from state.model import Level
 from state.step_keeper import STEP_KEEPER
+from targets.nki.judge import trials
 from tests.support.sweeps import parametrize_sweep
 
 
@@ -101,6 +102,32 @@ def judge_here(evaluator: LocalEvaluator, monkeypatch: pytest.MonkeyPatch) -> No
 
 def told_outcome(answer) -> str:
     return answer.evaluation.model_dump_json()
+
+
+@pytest.mark.parametrize(("told", "level", "meaningless", "compared"), [
+    ("", Level.ONE_SEED, False, ["42"]),
+    ("bfloat16", Level.SLICES, False, []),
+    ("bfloat16", Level.ONE_SEED, False, ["outliers"]),
+    ("bfloat16", Level.ONE_SEED, True, ["42"]),
+    ("bfloat16", Level.WHOLE, False, ["outliers", "flipped", "42", "0", "21", "63", "84"]),
+])  # fmt: skip
+async def test_a_kernel_that_may_round_is_first_compared_where_most_is_lost(
+    told, level, meaningless, compared, bench, make_evaluator, monkeypatch, judged
+):
+    lab, evaluator = bench(seeds.load_problem("silu")), make_evaluator()
+    judge_here(evaluator, monkeypatch)
+    if meaningless:
+        usual = trials.set_tolerance
+        monkeypatch.setattr(
+            trials,
+            "set_tolerance",
+            lambda name, honest, own: None if name == "outliers" else usual(name, honest, own),
+        )
+    source = lab.problem.kernel + f"\n# {told}\n"
+    answer = await evaluator.evaluate(lab.request(source, level=level), lab.blobs)
+    assert answer.evaluation.is_correct
+    assert answer.evaluation.level is level
+    assert [name.removeprefix("whole ") for name in judged if name.startswith("whole ")] == compared
 
 
 @parametrize_sweep("case", [
