@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TypeGuard
 
 from remote.judge.identity.expression import Shape
 from targets.base import UntranslatableError
 from targets.nki.translation.access import Access, Atom, AxisIndex, SplitNeededError, join_axes
-from targets.nki.translation.values import Assembled, Buffer, Load, Part, Value
+from targets.nki.translation.values import Assembled, Buffer, Load, Number, Part, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class _Member:
 def find_windows(values: Iterable[Value], walked: frozenset[Atom]) -> dict[Value, Window]:
     """Return the loads that are parts of a larger one; loops of `walked` must not tell windows apart."""
     items = {item for value in values for item in value.walk()}
-    inside = {part.value for item in items if _is_bordered(item) for part in item.parts}
+    inside = {border.part.value for border in map(_find_border, items) if border}
     groups: dict[object, list[_Member]] = {}
     for item in sorted(items, key=lambda item: item.node):
         if item in inside and not _is_used_elsewhere(item, items):
@@ -70,22 +69,51 @@ def find_windows(values: Iterable[Value], walked: frozenset[Atom]) -> dict[Value
     return found
 
 
-def _is_bordered(item: Value) -> TypeGuard[Assembled]:
-    """Whether a value is a single part with a number around it."""
-    return isinstance(item, Assembled) and len(item.parts) == 1 and item.base is not None
+@dataclass(frozen=True, slots=True)
+class _Border:
+    """A number around a part of a value."""
+
+    number: float
+    part: Part
+
+
+def _find_border(item: Value) -> _Border | None:
+    """The border of a value; None if it is anything else.
+
+    A concatenation with zeros is padding too: elements in no part have no value, so they may be zero as well.
+    """
+    if not isinstance(item, Assembled):
+        return None
+    numbers = [part for part in item.parts if isinstance(part.value, Number)]
+    others = [part for part in item.parts if part not in numbers]
+    values = {part.value.number for part in numbers if isinstance(part.value, Number)}
+    values |= {item.base} if item.base is not None else set()
+    if len(others) != 1 or len(values) != 1 or not all(_are_apart(others[0], part) for part in numbers):
+        return None
+    return _Border(values.pop(), others[0])
+
+
+def _are_apart(one: Part, other: Part) -> bool:
+    """Whether two parts of a value have no element in common."""
+    ends = {atom: (start, start + own.size) for atom, start, own in one.box}
+    return any(
+        start >= ends[atom][1] or start + own.size <= ends[atom][0]
+        for atom, start, own in other.box
+        if atom in ends
+    )
 
 
 def _is_used_elsewhere(item: Value, items: set[Value]) -> bool:
-    return any(item in other.operands for other in items if not _is_bordered(other))
+    return any(item in other.operands for other in items if _find_border(other) is None)
 
 
 def _as_member(item: Value) -> _Member | None:
     """A load, or a load with a border, as a window; None if it is something else or goes backwards."""
     base, box = None, dict[Atom, tuple[Atom, int]]()
-    load = item
-    if _is_bordered(item):
-        load, base = item.parts[0].value, item.base
-        box = {own: (atom, start) for atom, start, own in item.parts[0].box}
+    load, border = item, _find_border(item)
+    if border is not None:
+        load, base = border.part.value, border.number
+        box = {own: (atom, start) for atom, start, own in border.part.box}
     if not isinstance(load, Load) or load.access.backward or load.buffer.dtype != "float32":
         return None
     split = _split_merged(load.access, load.buffer.shape)

@@ -228,6 +228,25 @@ def test_strided_windows_with_a_border_are_parts_of_one_load():
         assert_computes(source, inputs, outputs)
 
 
+@pytest.mark.parametrize("zeros_last", [False, True])
+def test_rows_that_zeros_were_put_beside_are_parts_of_one_load(zeros_last):
+    def shift(x, gap):
+        zeros = np.zeros((x.shape[0], gap), x.dtype)
+        parts = [x[:, gap:], zeros] if zeros_last else [zeros, x[:, :-gap]]
+        return np.concatenate(parts, axis=1)
+
+    def reference(x, w):
+        return w[:, :1] * x + sum(w[:, k : k + 1] * shift(x, k) for k in range(1, 4))
+
+    spec, formula, inputs, outputs = translate(reference, [(64, 256), (64, 4)])
+    sources = [source for source, _ in write_variants(spec, "full", formula)]
+    for source in sources:
+        assert_computes(source, inputs, outputs)
+    joined = [source for source in sources if len(re.findall(r"src=a\b", source)) == 1]
+    assert joined
+    assert not any("tensor_copy" in source for source in joined), "shifted rows are not copied"
+
+
 def test_tiles_of_packed_rows_may_be_cut_along_no_loop():
     spec, formula, inputs, outputs = translate(shifted_products, [(4, 8, 14, 14), (16, 8, 3, 3)])
     first, name = write_variants(spec, "full", formula)[0]
