@@ -88,7 +88,7 @@ class NumericsTrials:
             self._judge_tiles()
         else:
             recall("precision", self._require_precision)
-        compared = [name for name in self.job.whole_sets if self._judge_whole_set_once(name, most)]
+        compared = [name for name in self.job.whole_sets if self._compare_whole_set(name, most)]
         seeds = {} if self.job.instead_of_seeds in compared else self.job.references
         for seed, paths in seeds.items():
             self.errors[seed] = recall(f"whole {seed}", self._judge_whole_seed, seed, paths, most)
@@ -165,7 +165,7 @@ class NumericsTrials:
         require_within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
         return error
 
-    def _judge_whole_set_once(self, name: str, most: int) -> bool:
+    def _compare_whole_set(self, name: str, most: int) -> bool:
         """Compare all outputs for a set that is not a seed; return False if they cannot be compared."""
         if name not in self.by_set:
             return False

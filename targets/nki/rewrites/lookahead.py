@@ -184,7 +184,6 @@ class LookaheadSearch:
             await self._search(root, leads)
         except PredictionsEndedError as ended:
             self.reasons = (*self.reasons, ended.info.message)
-        await self._leave_rough(root, again=True)
         del self.found[source]
         return self._list_reached()
 
@@ -224,15 +223,14 @@ class LookaheadSearch:
             self._add_node(root, steps, text, answer)
         return self._list_reached()
 
-    async def _leave_rough(self, root: SearchNode, *, again: bool = False) -> None:
+    async def _leave_rough(self, root: SearchNode) -> None:
         """From now on, do not expand kernels that round too much, unless the root does already.
 
-        When the fastest kernel is such a one for the first time, or `again`, predict sequences that round
-        less.
+        When the fastest kernel is such a one for the first time, predict sequences that round less.
         """
         reached = self._list_reached()
         rough = await self.find_rough([root, *reached])
-        if reached and reached[0].source in rough and (again or not self._is_refined):
+        if reached and reached[0].source in rough and not self._is_refined:
             self._is_refined = True
             finer = await self.make_finer(root.source, reached)
             reached = await self.try_together(root.source, root.latency_ms, finer)

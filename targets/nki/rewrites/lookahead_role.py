@@ -102,6 +102,10 @@ async def _search_variants(
         wide = [step for step in found[0].steps if not _narrows_domain(step)]
         found = await search.try_together(parent, raised_ms, [wide])
     rough = await engine.find_rough(found)
+    if found and found[0].source in rough:
+        finer = await make_finer_sequences(engine, parent, found)
+        found = await search.try_together(parent, raised_ms, finer)
+        rough = await engine.find_rough(found)
     chosen = select_variants(found, request.variants, parent_ms, frozenset(request.known), rough=rough)
     reasons = (*engine.left_out, *search.reasons)
     variants = Variants(parent_ms=parent_ms, found=tuple(map(_make_variant, chosen)), reasons=reasons)
