@@ -25,8 +25,9 @@ RewriteKey = tuple[str, str, str]
 class RewriteCandidate:
     """A rewrite of one kernel, carried out: its site, the new source, and its expected value.
 
-    `value` is the expected logarithm of its speed-up. `instructions` is the number of instructions of its
-    program, as far as the reader can count them.
+    `value` is the expected logarithm of its speed-up. If it `saves_work`, it takes some off the engines that
+    can do each other's work, and gives none of these more. `instructions` is the number of instructions of
+    its program, as far as the reader can count them.
     """
 
     technique: str
@@ -36,6 +37,7 @@ class RewriteCandidate:
     source: str
     value: float
     instructions: int
+    saves_work: bool = False
 
     @property
     def rewrite_key(self) -> RewriteKey:
@@ -76,6 +78,20 @@ class SearchNode:
     @property
     def depth(self) -> int:
         return len(self.steps) - self.given
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGains:
+    """The rewrites of a kernel that gained, and those that lost nothing and save work."""
+
+    node: SearchNode
+    gains: list[RewriteStep]
+    savings: list[RewriteStep]
+
+    @property
+    def steps(self) -> list[RewriteStep]:
+        """All of them, in their order of combination."""
+        return [*self.gains, *self.savings]
 
 
 def make_rewrite_key(one: RewriteCandidate | RewriteStep) -> RewriteKey:
