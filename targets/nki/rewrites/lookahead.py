@@ -461,24 +461,19 @@ class LookaheadSearch:
     # --- several gains at once ----------------------------------------------------------------------
 
     async def _combine_gains(self, gained: Sequence[FoundGains]) -> None:
-        """Predict the combined gains of each kernel, and then also with everything that saves work.
+        """Predict the combined gains of each kernel, and them after everything that saves work.
 
         What is saved off the slowest engine shows no gain until work is moved there. Without time for them
         all, only the last combination of the first kernel is predicted.
         """
-        several = [one for one in gained if len(one.gains) + len(one.savings) > 1]
+        orders = [order for one in gained for order in one.orders(MAX_COMBINATIONS)]
         made = await asyncio.gather(
-            *(
-                self.combine(one.node.source, one.steps[: self.limits.depth - one.node.depth])
-                for one in several
-            )
+            *(self.combine(node.source, steps[: self.limits.depth - node.depth]) for node, steps, _ in orders)
         )
         wanted: list[tuple[SearchNode, list[RewriteStep], str]] = []
-        for one, prefixes in zip(several, made, strict=True):
+        for (node, steps, count), prefixes in zip(orders, made, strict=True):
             fresh = [(n, s) for n, s in prefixes if len(n) > 1 and s not in self._seen]
-            paying = [(n, s) for n, s in fresh if n[-1] < len(one.gains)]
-            chosen = _pick_evenly(paying, MAX_COMBINATIONS) + (fresh[-1:] if len(fresh) > len(paying) else [])
-            wanted += [(one.node, [one.steps[i] for i in n], source) for n, source in chosen]
+            wanted += [(node, [steps[i] for i in n], source) for n, source in _pick_evenly(fresh, count)]
         wanted = [one for one in wanted[: self._predictions_left] if self._can_afford(one[0].instructions)]
         answers = await self._predict_in_time([source for _, _, source in wanted])
         self._seen |= {source for _, _, source in wanted}

@@ -88,10 +88,13 @@ class FoundGains:
     gains: list[RewriteStep]
     savings: list[RewriteStep]
 
-    @property
-    def steps(self) -> list[RewriteStep]:
-        """All of them, in their order of combination."""
-        return [*self.gains, *self.savings]
+    def orders(self, count: int) -> list[tuple[SearchNode, list[RewriteStep], int]]:
+        """Return the kernel, steps in an order of combination, and how many combinations of them to predict.
+
+        Gains alone get `count`. After savings, of which most would not apply later, they get one.
+        """
+        orders = [(self.node, self.gains, count), (self.node, [*self.savings, *self.gains], 1)]
+        return [order for order in orders[: 1 + bool(self.savings)] if len(order[1]) > 1]
 
 
 def make_rewrite_key(one: RewriteCandidate | RewriteStep) -> RewriteKey:
