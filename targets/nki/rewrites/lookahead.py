@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import batched, zip_longest
+from itertools import zip_longest
 from math import exp, log
 from operator import itemgetter
 from random import Random
@@ -502,8 +502,8 @@ class LookaheadSearch:
         """Predict kernels, or the first ones of them if the time ends, and nothing if it has ended before."""
         answers: list[PredictedLatency] = []
         try:
-            for batch in batched(sources if self._ended is None else (), BATCH_SIZE):
-                answers += await self._predict_sources(batch)
+            for first in range(0, len(sources) if self._ended is None else 0, BATCH_SIZE):
+                answers += await self._predict_sources(sources[first : first + BATCH_SIZE])
         except PredictionsEndedError as ended:
             self._ended = ended
         return answers
