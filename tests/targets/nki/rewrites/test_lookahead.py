@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import log, prod
 from random import Random
-from string import ascii_letters
 from typing import Any
 
 import pytest
 
-from agent_core.roles import PredictionsEndedError
 from nki_sim.functions import VALID_RANGES
 from state.model import ErrorInfo, PredictedLatency, RewriteStep, digest_of
-from targets.nki.rewrites.lookahead import BATCH_SIZE, ExpandKernel, LookaheadSearch, SearchLimits
+from targets.nki.rewrites.lookahead import ExpandKernel, LookaheadSearch, SearchLimits
 from targets.nki.rewrites.lookahead_role import (
     NARROW_FUNCTIONS,
     EngineClient,
@@ -419,148 +417,6 @@ async def test_steps_are_tried_together_without_one_of_them():
     (made,) = [node for node in nodes if node.source == "ac"]
     assert made.latency_ms == pytest.approx(63.0)
     assert {item.technique for item in made.steps} == {"flip_a", "flip_c"}
-
-
-class Hasty(Toy):
-    """Answers the first question, and the last one, after it was told that the time is up."""
-
-    told = 0
-    tells = 1
-
-    async def predict(
-        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
-    ) -> list[PredictedLatency]:
-        if self.asked and self.told < self.tells:
-            self.told += 1
-            raise PredictionsEndedError
-        return await super().predict(sources, dims)
-
-
-@pytest.mark.parametrize(
-    ("tells", "combined", "completed"),
-    [(1, True, True), (2, True, True), (3, False, True), (5, False, False)],
-)
-async def test_a_search_whose_time_is_over_returns_what_it_has_found(tells, combined, completed):
-    hasty = Hasty({"a": 0.9, "b": 0.8, "c": 0.7})
-    hasty.tells = tells
-    one, found = await search(hasty)
-    assert [node.source for node in found] == [*["abc"] * combined, "c", "b", "a"], "with all gains together"
-    assert one.reasons[-1] == "the share of the run's time for predictions was used up"
-    both = [*found[-3].steps, *found[-2].steps]
-    nodes = await one.try_together("", 100.0, [both])
-    assert ("bc" in {node.source for node in nodes}) is completed
-    assert len(nodes) == 3 + combined + completed
-
-
-class Cut(Toy):
-    """Answers one batch; then the time is up, but for single kernels."""
-
-    async def predict(
-        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
-    ) -> list[PredictedLatency]:
-        if self.asked and len(sources) > 1:
-            raise PredictionsEndedError
-        return await super().predict(sources, dims)
-
-
-async def test_of_a_question_that_was_cut_off_the_answers_so_far_count():
-    cut = Cut(dict.fromkeys(ascii_letters, 0.99))
-    _, found = await search(cut)
-    assert len(cut.asked) == len(found) == BATCH_SIZE + 1
-    together = cut.asked[BATCH_SIZE]
-    assert found[0].source == together, "the gains together, as many as there may be steps"
-    assert len(together) == AMPLE.depth
-    assert set(together) <= set(cut.asked[:BATCH_SIZE])
-
-
-# --- what saves work ---
-
-
-class Saving(Toy):
-    """Switches in `saves` save work; they change no latency, but allow what `needs` them."""
-
-    saves = "st"
-
-    def _move(self, source: str, letter: str) -> RewriteCandidate:
-        return replace(super()._move(source, letter), saves_work=letter in self.saves)
-
-
-async def test_what_saves_work_is_combined_with_what_gains():
-    factors = {"a": 0.9, "b": 0.9, "s": 1.0, "t": 1.0}
-    toy = Saving(factors)
-    await search(toy)
-    assert "abst" in toy.asked[: toy.asked.index("abst") + 1]
-    assert toy.asked.index("ab") < toy.asked.index("abst"), "the gains alone, then all"
-    assert {"as", "at", "abs"}.isdisjoint(toy.asked[: toy.asked.index("abst")]), "of one generation"
-    plain = Toy(factors)
-    await search(plain)
-    assert "abst" not in plain.asked[:6]
-
-
-async def test_what_saves_work_and_loses_time_is_not_combined():
-    toy = Saving({"a": 0.9, "b": 0.9, "s": 1.1, "t": 1.0})
-    await search(toy)
-    assert "abt" in toy.asked[:6]
-    assert "abst" not in toy.asked[:6]
-
-
-async def test_savings_come_first():
-    toy = Saving({"a": 0.9, "s": 1.0})
-    orders: list[str] = []
-    usual = toy.combine_steps
-
-    async def combine(source: str, steps: Sequence[RewriteStep]) -> list[tuple[tuple[int, ...], str]]:
-        orders.append("".join(step.technique[-1] for step in steps))
-        return await usual(source, steps)
-
-    await LookaheadSearch(toy.expand_kernel, combine, toy.predict, AMPLE, Random(0)).run("", 100.0)
-    assert orders[0] == "sa"
-
-
-# --- what rounds too much ---
-
-
-def rough_search(toy: Toy, rough: str, finer: Sequence[str] = ()) -> LookaheadSearch:
-    """A search in which kernels with this letter round too much, and these are the finer ones."""
-
-    async def find_rough(nodes: Sequence[SearchNode]) -> list[str]:
-        return [node.source for node in nodes if rough in node.source]
-
-    async def make_finer(source: str, nodes: Sequence[SearchNode]) -> list[list[RewriteStep]]:
-        assert rough in nodes[0].source
-        return [list(map(step, letters)) for letters in finer]
-
-    return LookaheadSearch(
-        toy.expand_kernel,
-        toy.combine_steps,
-        toy.predict,
-        AMPLE,
-        Random(0),
-        find_rough=find_rough,
-        make_finer=make_finer,
-    )
-
-
-async def test_kernels_that_may_round_too_much_are_found_and_left():
-    toy = Toy({"r": 0.5, "a": 0.9, "b": 0.8}, needs={"b": "a"})
-    found = await rough_search(toy, "r").run("", 100.0)
-    assert found[0].source in {"r", "abr", "ar"}, "it is found, to be judged"
-    assert not [source for source in toy.expanded if "r" in source]
-    assert not set(toy.asked[toy.asked.index("ab") + 1 :]) & {"br", "abr"}, "nothing more is predicted of it"
-    assert "ab" in {node.source for node in found}
-
-
-async def test_a_search_from_a_kernel_that_rounds_too_much_goes_on_with_such():
-    toy = Toy({"a": 0.9, "b": 0.8}, needs={"b": "a"})
-    found = await rough_search(toy, "r").run("r", 100.0)
-    assert found[0].source == "abr"
-
-
-async def test_a_search_goes_on_from_what_rounds_less():
-    toy = Toy({"r": 0.5, "s": 1.2, "t": 0.6}, needs={"s": "r", "t": "s"}, guess={"t": 0.5})
-    found = await rough_search(toy, "r", ["s"]).run("", 100.0)
-    assert "s" in toy.expanded
-    assert {"s", "st"} <= {node.source for node in found}
 
 
 def test_what_was_judged_before_and_what_is_far_slower_is_not_judged():
