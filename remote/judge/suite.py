@@ -30,11 +30,10 @@ _BLOCK = 65_537
 _OUTLIER_FACTOR, _OUTLIER_STEP = 64.0, 1021
 _TAIL_FRACTION = 8  # masked sets: the last 1/8 of each axis
 
-WHOLE_SETS = ("outliers", "flipped")
-"""Sets on which audits compare whole outputs: large values of either sign, everywhere."""
-
 ROUNDING_SET = "outliers"
 """The set on which products of parts lose most: audits refuse most kernels that round too much for it."""
+WHOLE_SETS = (ROUNDING_SET, "flipped")
+"""Sets on which audits compare whole outputs: large values of either sign, everywhere."""
 
 _SECRET_PREFIX = "secret-"  # noqa: S105  a name, not a secret
 

@@ -88,7 +88,11 @@ class NumericsTrials:
             self._judge_tiles()
         else:
             recall("precision", self._require_precision)
-        compared = [name for name in self.job.whole_sets if self._compare_whole_set(name, most)]
+        compared = [
+            name
+            for name, paths in self.job.whole_sets.items()
+            if name in self.by_set and recall(f"whole {name}", self._judge_whole_set, name, paths, most)
+        ]
         seeds = {} if self.job.instead_of_seeds in compared else self.job.references
         for seed, paths in seeds.items():
             self.errors[seed] = recall(f"whole {seed}", self._judge_whole_seed, seed, paths, most)
@@ -165,17 +169,11 @@ class NumericsTrials:
         require_within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
         return error
 
-    def _compare_whole_set(self, name: str, most: int) -> bool:
-        """Compare all outputs for a set that is not a seed; return False if they cannot be compared."""
-        if name not in self.by_set:
-            return False
-        found = self.parts.recall(
-            f"whole {name}", self._judge_whole_set, name, self.job.whole_sets[name], most
-        )
-        return found is not False
-
     def _judge_whole_set(self, name: str, paths: Sequence[str], most: int) -> bool:
-        """Compare all outputs for a set that is not a seed, with the tolerance of its tiles."""
+        """Compare all outputs for a set that is not a seed, with the tolerance of its tiles.
+
+        Return False if they cannot be compared.
+        """
         truth = [load_whole_output(path) for path in paths]
         if not all(is_comparable(array) for array in truth):
             return False  # outside the tiles the formula itself overflows: nothing to compare with

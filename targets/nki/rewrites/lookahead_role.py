@@ -38,7 +38,7 @@ FINER_SPLITS = 3
 MAX_ROUNDING = 1.2
 """Estimated error, relative to the tolerance, above which kernels are not looked further from. Estimates are
 up to a fifth too high: of the products of `swiglu`, all three come to 1.32 and two to 1.08. Whole outputs
-refute the former, and not the latter.
+refute the former, and of the latter one pair of three.
 """
 MAX_EARLIER = 4
 """Places in a sequence that are tried for a split, from the last one backwards."""
@@ -178,9 +178,8 @@ class EngineClient:
     async def find_rough(self, found: Sequence[SearchNode], *, above: float = 1.0) -> dict[str, float]:
         """Return those kernels whose rounding may exceed the problem's tolerance, with their errors.
 
-        Only errors `above` so many tolerances count.
-
-        It is estimated once for all kernels with the same splits, because other rewrites do not change it.
+        Only errors `above` so many tolerances count. They are estimated once for all kernels with the same
+        splits, because other rewrites do not change them.
         """
         fresh: dict[frozenset[str], str] = {}
         for one in found:

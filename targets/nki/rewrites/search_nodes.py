@@ -93,8 +93,10 @@ class FoundGains:
 
         Gains alone get `count`. After savings, of which most would not apply later, they get one.
         """
-        orders = [(self.node, self.gains, count), (self.node, [*self.savings, *self.gains], 1)]
-        return [order for order in orders[: 1 + bool(self.savings)] if len(order[1]) > 1]
+        orders = [(self.node, self.gains, count)]
+        if self.savings:
+            orders.append((self.node, [*self.savings, *self.gains], 1))
+        return [order for order in orders if len(order[1]) > 1]
 
 
 def make_rewrite_key(one: RewriteCandidate | RewriteStep) -> RewriteKey:
