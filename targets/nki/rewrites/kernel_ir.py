@@ -186,6 +186,11 @@ class Guard:
     body: list[Node] = field(default_factory=list)
 
     @property
+    def is_first(self) -> bool:
+        """Whether that is the first iteration of all of its loops."""
+        return self.difference.const == 0
+
+    @property
     def node(self) -> cst.If:
         found = self.tree.find_statement(self.place)
         assert isinstance(found, cst.If)

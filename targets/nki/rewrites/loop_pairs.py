@@ -70,18 +70,21 @@ def range_of(loop: Loop) -> LoopRange:
 
 
 def list_alignments(
-    kernel: Kernel, target: Target, pair: LoopPair
+    kernel: Kernel, target: Target, pair: LoopPair, *, late: bool = False
 ) -> list[Callable[[], tuple[Kernel, LoopPair]]]:
-    """The ways to a kernel in which both loops go through the same range; each may be refused."""
+    """The ways to a kernel in which both loops go through the same range; each may be refused.
+
+    If `late`, what comes before a loop that moves inside another one is made in the first iteration of that.
+    """
     first, second = pair.first, pair.second
     if range_of(first) == range_of(second):
         return [lambda: (kernel, pair)]
     orders = ((second, first), (first, second))
     splits = [partial(_split_loop, kernel, target, pair, *both) for both in orders if _can_split(*both)]
     sinks = [
-        partial(_sink_loop, kernel, target, pair, sunk=one)
+        partial(_sink_loop, kernel, target, pair, sunk=one, late=late)
         for one, other in orders
-        if _holds_range(one, other)
+        if holds_range(one, other)
     ]
     return [*splits, *sinks]
 
@@ -120,32 +123,72 @@ def _write_split(kernel: Kernel, loop: Loop, trips: int) -> str:
     return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _holds_range(loop: Loop, other: Loop) -> bool:
+def holds_range(loop: Loop, other: Loop) -> bool:
     """Whether the last loop directly in a loop goes through another one's range, or a part of it."""
     inner = [node for node in loop.body if isinstance(node, Loop)]
     return bool(inner) and (range_of(inner[-1]) == range_of(other) or _can_split(other, inner[-1]))
 
 
-def _sink_loop(kernel: Kernel, target: Target, pair: LoopPair, *, sunk: Loop) -> tuple[Kernel, LoopPair]:
-    """Move one of the loops into the last loop in it; tiles that it makes for that one are made before it."""
-    second = sunk is pair.second
+def _sink_loop(
+    kernel: Kernel, target: Target, pair: LoopPair, *, sunk: Loop, late: bool
+) -> tuple[Kernel, LoopPair]:
+    """Move one of the loops into the last loop in it; tiles that it makes for that one are made before it.
+
+    If `late`, they are made in it, in the first iteration of the loop that is outside then.
+    """
+    second, staged = sunk is pair.second, 0
     while len(sunk.body) > 1:
-        made = read_rewritten(_stage_tile(kernel, target, sunk), kernel.arguments, target)
+        source = _stage_tile(kernel, target, sunk, in_one=not late)
+        made = read_rewritten(source, kernel.arguments, target)
         kernel, pair = made, _find_pair(kernel, made, pair, from_end=not second)
-        sunk = pair.second if second else pair.first
+        sunk, staged = pair.second if second else pair.first, staged + 1
     (inner,) = sunk.body
     if not isinstance(inner, Loop):  # it was part of what made a tile
         raise RewriteRefused(f"the loop over {sunk.var} holds no loop but those that can precede it")
     made = read_rewritten(move_outside(kernel, (sunk, inner)), kernel.arguments, target)
     pair = _find_pair(kernel, made, pair)
+    if late:
+        outer = pair.second if second else pair.first
+        source, kernel = _make_inside(made, outer, sunk.var, count=staged), made
+        made = read_rewritten(source, kernel.arguments, target)
+        pair = _find_pair(kernel, made, pair, from_end=not second)
     outer, other = (pair.second, pair.first) if second else (pair.first, pair.second)
     return (
         (made, pair) if range_of(outer) == range_of(other) else _split_loop(made, target, pair, other, outer)
     )
 
 
-def _stage_tile(kernel: Kernel, target: Target, loop: Loop) -> str:
-    """The source with one of the tiles that a loop declares made before it, for all its iterations."""
+def _make_inside(kernel: Kernel, outer: Loop, var: str, *, count: int) -> str:
+    """The source with loops over `var` before a loop as part of the loop over `var` in it.
+
+    There they run in the first iteration of the loop that is outside.
+
+    Raises:
+        RewriteRefused: there are fewer such loops than `count`, which is more than none.
+    """
+    block = _block_around(kernel, kernel, outer)
+    ahead = [node for node in block[: block.index(outer)] if isinstance(node, Loop) and node.var == var]
+    (inner,) = outer.body
+    if not count or len(ahead) < count or not isinstance(inner, Loop):
+        raise RewriteRefused(f"the loop over {var} does not make the tiles in loops before it")
+    moved = ahead[-count:]
+    names = {outer.var: kernel.fresh_name(outer.var)}
+    made = [replace_names(item.node, names) for loop in moved for item in loop.body]
+    body = [syntax.make_condition(f"{outer.var} == {outer.first}", made), *(item.node for item in inner.body)]
+
+    def emit(node: Node) -> list[cst.BaseStatement] | None:
+        if node is inner:
+            return [syntax.replace_body(inner.node, body)]
+        return [] if node in moved else None
+
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+
+
+def _stage_tile(kernel: Kernel, target: Target, loop: Loop, *, in_one: bool) -> str:
+    """The source with one of the tiles that a loop declares made before it, for all its iterations.
+
+    Its data is loaded `in_one` transfer for all, if that can be.
+    """
     tensor = next((item.tensor for item in loop.body if isinstance(item, Statement) and item.tensor), None)
     if tensor is None:
         raise RewriteRefused(f"the loop over {loop.var} holds more than one loop and what can precede it")
@@ -154,7 +197,7 @@ def _stage_tile(kernel: Kernel, target: Target, loop: Loop) -> str:
         raise RewriteRefused(f"{tensor.name} is a list of lists")
     if plan.bytes_factor * tile_bytes(tensor) > target.sbuf_usable_bytes:
         raise RewriteRefused(f"{tensor.name} for all iterations over {loop.var} does not fit SBUF")
-    merged = [loop] if loop in staging.mergeable_loops(plan) else []
+    merged = [loop] if in_one and loop in staging.mergeable_loops(plan) else []
     return staging.emit_staged(plan, merged)
 
 

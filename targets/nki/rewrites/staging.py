@@ -51,6 +51,8 @@ class StagePlan:
     grown: tuple[Loop, ...]
     dropped: frozenset[str]
     """Loops around the production on which it does not depend."""
+    stays: str = ""
+    """Why the production cannot come before the loop, only be left out in later iterations."""
 
     @property
     def bytes_factor(self) -> int:
@@ -82,9 +84,11 @@ def plan_stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> StagePlan:
     ]
     if opaque:
         raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {opaque[0].reason}")
-    group = _production_group(kernel, tensor, loop)
+    group, inputs = _production_group(kernel, tensor, loop)
+    stays = f"{min(inputs)} is made in the loop over {loop.var}" if inputs else ""
     if any(item.guards for item in group):
-        raise RewriteRefused(f"{tensor.name} is made under a condition")
+        _check_conditions(kernel, tensor, loop, group=group)
+        stays = f"{tensor.name} is made under a condition"
     _check_complete(kernel, tensor, group)
     _check_names(kernel, loop, group)
     declared = kernel.declarations[tensor.id]
@@ -97,7 +101,17 @@ def plan_stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> StagePlan:
         if item.index_text is None:
             raise RewriteRefused(f"the loop over {item.var} does not count by one")
         _check_index(kernel, tensor, item)
-    return StagePlan(kernel, tensor, loop, group, grown, dropped)
+    return StagePlan(kernel, tensor, loop, group, grown, dropped, stays)
+
+
+def check_may_precede(plan: StagePlan) -> None:
+    """Check that the production may come before its loop.
+
+    Raises:
+        RewriteRefused: it needs what the loop makes, or is in a condition.
+    """
+    if plan.stays:
+        raise RewriteRefused(plan.stays)
 
 
 def check_is_no_list(plan: StagePlan) -> None:
@@ -110,8 +124,12 @@ def check_is_no_list(plan: StagePlan) -> None:
         raise RewriteRefused(f"{plan.tensor.name} is a list of tiles already")
 
 
-def _production_group(kernel: Kernel, tensor: Tensor, loop: Loop) -> frozenset[Statement]:
+def _production_group(
+    kernel: Kernel, tensor: Tensor, loop: Loop
+) -> tuple[frozenset[Statement], frozenset[str]]:
+    """The statements that make a tile, and the names of inputs that only the loop's first iteration makes."""
     group: set[Statement] = set()
+    inputs: set[str] = set()
     seen: dict[int, Tensor] = {}
     pending = [tensor]
     while pending:
@@ -124,26 +142,47 @@ def _production_group(kernel: Kernel, tensor: Tensor, loop: Loop) -> frozenset[S
         group.add(kernel.declarations[tile.id])
         for writer in (item for item in kernel.users_of(tile) if item.writes_tensor(tile)):
             group.add(writer)
-            pending.extend(_inputs_in_loop(kernel, writer, loop))
+            for made in _inputs_in_loop(kernel, writer, loop):
+                if loop in kernel.declarations[made.id].path:
+                    pending.append(made)
+                else:
+                    inputs.add(made.name)
     for tile in seen.values():
         others = [item for item in kernel.users_of(tile) if item not in group]
         if tile.id != tensor.id and others:
             raise RewriteRefused(
                 f"{tile.name}, which {tensor.name} is made from, is also used by {others[0].op}"
             )
-    return frozenset(group)
+    return frozenset(group), frozenset(inputs)
 
 
-def _inputs_in_loop(kernel: Kernel, writer: Statement, loop: Loop) -> list[Tensor]:
+def _inputs_in_loop(kernel: Kernel, item: Statement, loop: Loop) -> list[Tensor]:
     """On-chip tensors that a statement reads and the loop makes; its other inputs may not change."""
     made = []
-    for tensor in (access.tensor for access in writer.accesses):
+    for access in item.accesses:
+        tensor = access.tensor
         declared = kernel.declarations.get(tensor.id)
-        if tensor.is_on_chip and declared is not None and loop in declared.path:
+        writers = [one for one in kernel.users_of(tensor) if one.writes_tensor(tensor) and loop in one.path]
+        if tensor.is_on_chip and declared is not None and (loop in declared.path or writers):
             made.append(tensor)
-        elif any(loop_contains(loop, item) and item.writes_tensor(tensor) for item in kernel.statements):
+        if (declared is None or loop not in declared.path) and not all(
+            _only_comes_first(kernel, writer, item, access=access, loop=loop) for writer in writers
+        ):
             raise RewriteRefused(f"{tensor.name} changes inside the loop over {loop.var}")
     return made
+
+
+def _only_comes_first(
+    kernel: Kernel, writer: Statement, item: Statement, *, access: Access, loop: Loop
+) -> bool:
+    """Whether what a statement reads is written in the loop's first iteration only, and before it."""
+    if not any(guard.loops == (loop,) and guard.is_first for guard in writer.guards):
+        return False
+    if writer.order > item.order or access.tensor.id in kernel.escaping_ids:
+        return False
+    parts = [one for one in writer.accesses if one.writes and one.tensor.id == access.tensor.id]
+    inner = [one for one in writer.path[writer.path.index(loop) + 1 :] if one in item.path]
+    return all(never_overlap(kernel, one, part, access) for one in inner for part in parts)
 
 
 def _check_complete(kernel: Kernel, tensor: Tensor, group: frozenset[Statement]) -> None:
@@ -165,8 +204,16 @@ def _is_written_once(kernel: Kernel, tensor: Tensor, writers: Sequence[Statement
     return len(made) == 1 and all(
         never_overlap(kernel, loop, made[0], made[0])
         for loop in writers[0].path
-        if loop.id not in tensor.home
+        if loop.id not in tensor.home and loop in writers[0].free_loops
     )
+
+
+def _check_conditions(kernel: Kernel, tensor: Tensor, loop: Loop, *, group: frozenset[Statement]) -> None:
+    """Refuse conditions but those for the first iteration of loops around the writers that are in the tile's."""
+    declared = kernel.declarations[tensor.id]
+    for guard in {guard for item in group for guard in item.guards}:
+        if loop not in guard.path or not guard.is_first or {*guard.loops} & {*declared.path}:
+            raise RewriteRefused(f"{tensor.name} is made under a condition")
 
 
 def _check_names(kernel: Kernel, loop: Loop, group: frozenset[Statement]) -> None:
@@ -216,8 +263,10 @@ def emit_staged(plan: StagePlan, merged: Sequence[Loop] = ()) -> str:
     """The source with the production in front of the loop; `merged` loops become part of one transfer.
 
     Raises:
-        RewriteRefused: a loop cannot be merged into the transfer, or nothing is left in the loop.
+        RewriteRefused: a loop cannot be merged into the transfer, nothing is left in the loop, or the
+            production needs what the loop makes.
     """
+    check_may_precede(plan)
     kernel, name = plan.kernel, _new_name(plan)
     change = partial(_index_staged_tile, plan, name)
 

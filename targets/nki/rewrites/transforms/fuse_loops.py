@@ -29,7 +29,7 @@ from targets.nki.rewrites.kernel_ir import (
     loop_contains,
     walk_nodes,
 )
-from targets.nki.rewrites.loop_pairs import LoopPair, list_alignments, pair_loops, range_of
+from targets.nki.rewrites.loop_pairs import LoopPair, holds_range, list_alignments, pair_loops, range_of
 from targets.nki.rewrites.round_trips import find_own_loads, replace_load
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, read_rewritten
 from targets.nki.rewrites.transforms.buffer_scope import list_tile_scopes, scope_buffer
@@ -40,6 +40,11 @@ from targets.nki.rewrites.values import Affine, make_affine
 
 ALL_LOOPS = "all loops"
 """The site of all pairs of loops that hand data on."""
+LATE: Choice = {"when": "in the first iteration"}
+"""The choice to make the tiles of a loop that moves inside another one there, in its first iteration.
+
+Otherwise they are made in front of it, maybe by larger transfers, and the first iteration waits for all of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +81,29 @@ class FuseLoops(Transform[LoopPair | str]):
 
     def list_choices(self, kernel: Kernel, target: Target, place: LoopPair | str) -> tuple[Choice, ...]:
         if isinstance(place, str):
-            return ({},)
-        depth = len(_fuse_nested_loops(kernel, target, place))
-        return tuple({"loops": count} for count in range(depth, 0, -1))
+            late = any(_moves_inside(pair) for pair in _list_pairs(kernel) if _hands_data_on(pair))
+            return ({}, LATE) if late else ({},)
+        depths = [len(_fuse_nested_loops(kernel, target, place))]
+        if _moves_inside(place):
+            depths.append(len(_fuse_nested_loops(kernel, target, place, late=True)))
+        return tuple(
+            {"loops": count, **when}
+            for depth, when in zip(depths, ({}, LATE), strict=False)
+            for count in range(depth, 0, -1)
+        )
 
     def apply(self, kernel: Kernel, target: Target, place: LoopPair | str, choice: Choice) -> str:
+        late = LATE.items() <= choice.items()
         if isinstance(place, str):
-            return _fuse_all_loops(kernel, target)
-        ways, loops = _fuse_nested_loops(kernel, target, place), int(choice["loops"])
+            return _fuse_all_loops(kernel, target, late=late)
+        ways, loops = _fuse_nested_loops(kernel, target, place, late=late), int(choice["loops"])
         if not 1 <= loops <= len(ways):
             raise RewriteRefused(f"{len(ways)} loops can be fused, not {loops}")
         fused = ways[loops - 1]
         return _remove_round_trips(fused.kernel, fused.loop, target)
 
 
-def _fuse_all_loops(kernel: Kernel, target: Target) -> str:
+def _fuse_all_loops(kernel: Kernel, target: Target, *, late: bool) -> str:
     """The source with the loops fused that hand data on, one pair after the other.
 
     Raises:
@@ -101,7 +114,7 @@ def _fuse_all_loops(kernel: Kernel, target: Target) -> str:
     while pairs:
         pair = pairs.pop(0)
         try:
-            fused = _fuse_nested_loops(kernel, target, pair)[-1]
+            fused = _fuse_nested_loops(kernel, target, pair, late=late)[-1]
             made = read_rewritten(
                 _remove_round_trips(fused.kernel, fused.loop, target), kernel.arguments, target
             )
@@ -125,6 +138,12 @@ def _count_moves(pair: LoopPair) -> int:
     return 2 if apart and _moves(pair.first, "src") and _moves(pair.second, "dst") else 1
 
 
+def _moves_inside(pair: LoopPair) -> bool:
+    """Whether one loop may have to move inside another one to meet the other loop."""
+    apart = range_of(pair.first) != range_of(pair.second)
+    return apart and (holds_range(pair.first, pair.second) or holds_range(pair.second, pair.first))
+
+
 def _moves(loop: Loop, role: str) -> bool:
     """Whether a loop loads from HBM (`src`), or stores there (`dst`)."""
     accesses = [item.find_access(role) for item in _all_statements(loop.body) if item.engine == "dma"]
@@ -136,13 +155,15 @@ def _list_pairs(kernel: Kernel) -> list[LoopPair]:
     return [pair for block in blocks for pair in pair_loops(block)]
 
 
-def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[_FusedLoops]:
+def _fuse_nested_loops(
+    kernel: Kernel, target: Target, pair: LoopPair, *, late: bool = False
+) -> list[_FusedLoops]:
     """The kernel with the loops fused, then with loops that meet inside fused as well, and so on.
 
     Raises:
         RewriteRefused: for the reasons of `_fuse_aligned`.
     """
-    made, loop, at = _fuse_aligned(kernel, target, pair)
+    made, loop, at = _fuse_aligned(kernel, target, pair, late=late)
     number, found = made.loops.index(loop), [_FusedLoops(made, loop)]
     while True:
         met = [
@@ -154,13 +175,13 @@ def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[_
         if not met:
             return found
         try:
-            made, loop, at = _fuse_aligned(made, target, met[0])
+            made, loop, at = _fuse_aligned(made, target, met[0], late=late)
         except RewriteRefused:
             return found
         found.append(_FusedLoops(made, made.loops[number]))
 
 
-def _fuse_aligned(kernel: Kernel, target: Target, pair: LoopPair) -> tuple[Kernel, Loop, int]:
+def _fuse_aligned(kernel: Kernel, target: Target, pair: LoopPair, *, late: bool) -> tuple[Kernel, Loop, int]:
     """The fused kernel, the loop, and how many nodes of it come from the first loop.
 
     If the loops do not go through the same range, ways in which they do are tried.
@@ -170,7 +191,7 @@ def _fuse_aligned(kernel: Kernel, target: Target, pair: LoopPair) -> tuple[Kerne
     """
     differ = f"the loops over {pair.first.var} and {pair.second.var} do not go through the same range"
     refusal = RewriteRefused(differ)
-    for align in list_alignments(kernel, target, pair):
+    for align in list_alignments(kernel, target, pair, late=late):
         try:
             aligned, same = align()
         except RewriteRefused as why:

@@ -41,8 +41,11 @@ class Hoist(Transform[tuple[Tensor, Loop]]):
         plan = self._plan_hoist(kernel, place)
         is_list = plan.grown and plan.tensor.copies
         if is_list or plan.bytes_factor * tile_bytes(plan.tensor) > target.sbuf_usable_bytes:
+            staging.check_may_precede(plan)
             hbm_staging.check_is_computed(plan)
             return (THROUGH_HBM,)
+        if plan.stays:
+            return ({"when": FIRST_ITERATION},)
         loops = staging.mergeable_loops(plan)
         subsets = [part for size in range(len(loops) + 1) for part in combinations(loops, size)]
         merged = [{"one transfer for": " ".join(loop.var for loop in part)} for part in subsets if part]
@@ -52,6 +55,7 @@ class Hoist(Transform[tuple[Tensor, Loop]]):
         del target
         plan = self._plan_hoist(kernel, place)
         if choice == THROUGH_HBM:
+            staging.check_may_precede(plan)
             return hbm_staging.emit_through_hbm(plan)
         staging.check_is_no_list(plan)
         if choice.get("when") == FIRST_ITERATION:
