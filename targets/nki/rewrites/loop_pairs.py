@@ -84,7 +84,7 @@ def list_alignments(
     sinks = [
         partial(_sink_loop, kernel, target, pair, sunk=one, late=late)
         for one, other in orders
-        if holds_range(one, other)
+        if _holds_range(one, other)
     ]
     return [*splits, *sinks]
 
@@ -123,7 +123,14 @@ def _write_split(kernel: Kernel, loop: Loop, trips: int) -> str:
     return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def holds_range(loop: Loop, other: Loop) -> bool:
+def makes_tiles_first(pair: LoopPair) -> bool:
+    """Whether a loop may have to move inside another one that needs tiles which it makes before."""
+    both = ((pair.first, pair.second), (pair.second, pair.first))
+    apart = range_of(pair.first) != range_of(pair.second)
+    return apart and any(_holds_range(*pair) and len(pair[0].body) > 1 for pair in both)
+
+
+def _holds_range(loop: Loop, other: Loop) -> bool:
     """Whether the last loop directly in a loop goes through another one's range, or a part of it."""
     inner = [node for node in loop.body if isinstance(node, Loop)]
     return bool(inner) and (range_of(inner[-1]) == range_of(other) or _can_split(other, inner[-1]))
@@ -147,7 +154,7 @@ def _sink_loop(
         raise RewriteRefused(f"the loop over {sunk.var} holds no loop but those that can precede it")
     made = read_rewritten(move_outside(kernel, (sunk, inner)), kernel.arguments, target)
     pair = _find_pair(kernel, made, pair)
-    if late:
+    if late and staged:
         outer = pair.second if second else pair.first
         source, kernel = _make_inside(made, outer, sunk.var, count=staged), made
         made = read_rewritten(source, kernel.arguments, target)
@@ -164,12 +171,12 @@ def _make_inside(kernel: Kernel, outer: Loop, var: str, *, count: int) -> str:
     There they run in the first iteration of the loop that is outside.
 
     Raises:
-        RewriteRefused: there are fewer such loops than `count`, which is more than none.
+        RewriteRefused: there are fewer such loops than `count`.
     """
     block = _block_around(kernel, kernel, outer)
     ahead = [node for node in block[: block.index(outer)] if isinstance(node, Loop) and node.var == var]
     (inner,) = outer.body
-    if not count or len(ahead) < count or not isinstance(inner, Loop):
+    if len(ahead) < count or not isinstance(inner, Loop):
         raise RewriteRefused(f"the loop over {var} does not make the tiles in loops before it")
     moved = ahead[-count:]
     names = {outer.var: kernel.fresh_name(outer.var)}

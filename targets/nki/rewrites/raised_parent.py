@@ -41,6 +41,12 @@ CLEAR_TILES = (
     RewriteStep(technique="separate", site="all tiles", title="separate all tiles"),
     RewriteStep(technique="split_rows", site="all tiles", title="split_rows all tiles"),
     RewriteStep(technique="unpeel", site="all loops", title="unpeel all loops"),
+    RewriteStep(
+        technique="fuse_loops",
+        site="all loops",
+        title="fuse_loops all loops (when in the first iteration)",
+        choice={"when": "in the first iteration"},
+    ),
     RewriteStep(technique="fuse_loops", site="all loops", title="fuse_loops all loops"),
 )
 """The steps after the first, each where it applies and costs nothing."""

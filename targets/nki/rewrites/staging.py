@@ -209,7 +209,7 @@ def _is_written_once(kernel: Kernel, tensor: Tensor, writers: Sequence[Statement
 
 
 def _check_conditions(kernel: Kernel, tensor: Tensor, loop: Loop, *, group: frozenset[Statement]) -> None:
-    """Refuse conditions but those for the first iteration of loops around the writers that are in the tile's."""
+    """Refuse all conditions but that loops inside those around the tile are in their first iteration."""
     declared = kernel.declarations[tensor.id]
     for guard in {guard for item in group for guard in item.guards}:
         if loop not in guard.path or not guard.is_first or {*guard.loops} & {*declared.path}:

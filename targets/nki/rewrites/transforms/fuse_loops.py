@@ -29,7 +29,13 @@ from targets.nki.rewrites.kernel_ir import (
     loop_contains,
     walk_nodes,
 )
-from targets.nki.rewrites.loop_pairs import LoopPair, holds_range, list_alignments, pair_loops, range_of
+from targets.nki.rewrites.loop_pairs import (
+    LoopPair,
+    list_alignments,
+    makes_tiles_first,
+    pair_loops,
+    range_of,
+)
 from targets.nki.rewrites.round_trips import find_own_loads, replace_load
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, read_rewritten
 from targets.nki.rewrites.transforms.buffer_scope import list_tile_scopes, scope_buffer
@@ -43,7 +49,7 @@ ALL_LOOPS = "all loops"
 LATE: Choice = {"when": "in the first iteration"}
 """The choice to make the tiles of a loop that moves inside another one there, in its first iteration.
 
-Otherwise they are made in front of it, maybe by larger transfers, and the first iteration waits for all of them.
+Otherwise they are made in front of it, maybe by larger transfers, and the first iteration waits for them.
 """
 
 
@@ -80,17 +86,21 @@ class FuseLoops(Transform[LoopPair | str]):
         return sites
 
     def list_choices(self, kernel: Kernel, target: Target, place: LoopPair | str) -> tuple[Choice, ...]:
+        pairs = _list_handing_pairs(kernel) if isinstance(place, str) else [place]
+        ways = ({}, LATE) if any(makes_tiles_first(pair) for pair in pairs) else ({},)
         if isinstance(place, str):
-            late = any(_moves_inside(pair) for pair in _list_pairs(kernel) if _hands_data_on(pair))
-            return ({}, LATE) if late else ({},)
-        depths = [len(_fuse_nested_loops(kernel, target, place))]
-        if _moves_inside(place):
-            depths.append(len(_fuse_nested_loops(kernel, target, place, late=True)))
-        return tuple(
-            {"loops": count, **when}
-            for depth, when in zip(depths, ({}, LATE), strict=False)
-            for count in range(depth, 0, -1)
-        )
+            return ways
+        choices, refusals = list[Choice](), list[RewriteRefused]()
+        for way in ways:
+            try:
+                depth = len(_fuse_nested_loops(kernel, target, place, late=way == LATE))
+            except RewriteRefused as refusal:
+                refusals.append(refusal)
+            else:
+                choices += [{"loops": count, **way} for count in range(depth, 0, -1)]
+        if not choices:
+            raise refusals[0]
+        return tuple(choices)
 
     def apply(self, kernel: Kernel, target: Target, place: LoopPair | str, choice: Choice) -> str:
         late = LATE.items() <= choice.items()
@@ -110,7 +120,9 @@ def _fuse_all_loops(kernel: Kernel, target: Target, *, late: bool) -> str:
         RewriteRefused: that takes one move or none; such a pair is a site of its own.
     """
     count, reasons = 0, list[str]()
-    pairs = [pair for pair in _list_pairs(kernel) if _hands_data_on(pair)]
+    pairs = _list_handing_pairs(kernel)
+    if late and not any(makes_tiles_first(pair) for pair in pairs):
+        raise RewriteRefused("no loop makes tiles before a loop in it")
     while pairs:
         pair = pairs.pop(0)
         try:
@@ -122,7 +134,7 @@ def _fuse_all_loops(kernel: Kernel, target: Target, *, late: bool) -> str:
             reasons.append(str(refusal))
             continue
         kernel, count = made, count + _count_moves(pair)
-        pairs = [pair for pair in _list_pairs(kernel) if _hands_data_on(pair)]
+        pairs = _list_handing_pairs(kernel)
     if count < 2:
         raise RewriteRefused(reasons[0] if reasons else "only one pair of loops hands data on")
     return kernel.module.code
@@ -138,12 +150,6 @@ def _count_moves(pair: LoopPair) -> int:
     return 2 if apart and _moves(pair.first, "src") and _moves(pair.second, "dst") else 1
 
 
-def _moves_inside(pair: LoopPair) -> bool:
-    """Whether one loop may have to move inside another one to meet the other loop."""
-    apart = range_of(pair.first) != range_of(pair.second)
-    return apart and (holds_range(pair.first, pair.second) or holds_range(pair.second, pair.first))
-
-
 def _moves(loop: Loop, role: str) -> bool:
     """Whether a loop loads from HBM (`src`), or stores there (`dst`)."""
     accesses = [item.find_access(role) for item in _all_statements(loop.body) if item.engine == "dma"]
@@ -153,6 +159,10 @@ def _moves(loop: Loop, role: str) -> bool:
 def _list_pairs(kernel: Kernel) -> list[LoopPair]:
     blocks = [kernel.body, *(loop.body for loop in kernel.loops)]
     return [pair for block in blocks for pair in pair_loops(block)]
+
+
+def _list_handing_pairs(kernel: Kernel) -> list[LoopPair]:
+    return [pair for pair in _list_pairs(kernel) if _hands_data_on(pair)]
 
 
 def _fuse_nested_loops(
