@@ -142,11 +142,11 @@ def _production_group(
         group.add(kernel.declarations[tile.id])
         for writer in (item for item in kernel.users_of(tile) if item.writes_tensor(tile)):
             group.add(writer)
-            for made in _inputs_in_loop(kernel, writer, loop):
-                if loop in kernel.declarations[made.id].path:
-                    pending.append(made)
-                else:
-                    inputs.add(made.name)
+            for access in writer.accesses:
+                if _is_made_in(kernel, access.tensor, loop):
+                    pending.append(access.tensor)
+                elif _changes_first(kernel, writer, access, loop):
+                    inputs.add(access.tensor.name)
     for tile in seen.values():
         others = [item for item in kernel.users_of(tile) if item not in group]
         if tile.id != tensor.id and others:
@@ -156,20 +156,22 @@ def _production_group(
     return frozenset(group), frozenset(inputs)
 
 
-def _inputs_in_loop(kernel: Kernel, item: Statement, loop: Loop) -> list[Tensor]:
-    """On-chip tensors that a statement reads and the loop makes; its other inputs may not change."""
-    made = []
-    for access in item.accesses:
-        tensor = access.tensor
-        declared = kernel.declarations.get(tensor.id)
-        writers = [one for one in kernel.users_of(tensor) if one.writes_tensor(tensor) and loop in one.path]
-        if tensor.is_on_chip and declared is not None and (loop in declared.path or writers):
-            made.append(tensor)
-        if (declared is None or loop not in declared.path) and not all(
-            _only_comes_first(kernel, writer, item, access=access, loop=loop) for writer in writers
-        ):
-            raise RewriteRefused(f"{tensor.name} changes inside the loop over {loop.var}")
-    return made
+def _is_made_in(kernel: Kernel, tensor: Tensor, loop: Loop) -> bool:
+    declared = kernel.declarations.get(tensor.id)
+    return tensor.is_on_chip and declared is not None and loop in declared.path
+
+
+def _changes_first(kernel: Kernel, item: Statement, access: Access, loop: Loop) -> bool:
+    """Whether the first iteration of a loop, and no later one, writes what a statement in the loop reads.
+
+    Raises:
+        RewriteRefused: other iterations write it, too, or the first one does after the statement.
+    """
+    tensor = access.tensor
+    writers = [one for one in kernel.users_of(tensor) if one.writes_tensor(tensor) and loop in one.path]
+    if all(_only_comes_first(kernel, writer, item, access=access, loop=loop) for writer in writers):
+        return bool(writers)
+    raise RewriteRefused(f"{tensor.name} changes inside the loop over {loop.var}")
 
 
 def _only_comes_first(

@@ -61,6 +61,30 @@ def test_what_is_made_from_first_tiles_is_made_in_the_first_iteration():
     assert source.count("if s == 0:") == 2
 
 
+def test_what_is_loaded_back_from_hbm_is_no_earlier_than_its_store():
+    """It could be loaded before the loop, had only loads from arguments been looked at."""
+    source = products().source.replace(
+        "    b = nl.ndarray(",
+        "    kept = nl.ndarray((256, 128), dtype=nl.float32, buffer=nl.private_hbm)\n    b = nl.ndarray(",
+    )
+    store = "    nisa.dma_copy(dst=kept[h * 128 : (h + 1) * 128, :], src=a[:, h, :])\n"
+    load = (
+        "            q = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "            nisa.dma_copy(dst=q, src=kept[h * 128 : (h + 1) * 128, :])\n"
+    )
+    mark = "            p = nl.ndarray("
+    made = replace(
+        products(),
+        source=source.replace(mark, f"            {store}{load}{mark}").replace(
+            "data1=a[:, h, :]", "data1=q"
+        ),
+    )
+    assert relative_error(made, made.source) < 1e-6
+    ((choice, hoisted),) = list_rewrites_by_site(made, "hoist")["p out of s"]
+    assert choice == LATE
+    assert relative_error(made, hoisted) < 1e-6
+
+
 @pytest.mark.parametrize(
     "words",
     [{"first": "s == 3"}, {"first": "h == 0"}, {"part": "1 - h"}, {"part": "0"}, {"late": True}],
