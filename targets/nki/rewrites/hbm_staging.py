@@ -13,7 +13,7 @@ import libcst as cst
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.kernel_ir import Loop, Node, Statement, StatementKind, loop_contains
-from targets.nki.rewrites.staging import StagePlan
+from targets.nki.rewrites.staging import StagePlan, check_may_precede
 from targets.nki.rewrites.transform import RewriteRefused
 
 
@@ -29,7 +29,12 @@ def check_is_computed(plan: StagePlan) -> None:
 
 
 def emit_through_hbm(plan: StagePlan) -> str:
-    """The source with the production and a store in front of the loop, and a load where the tile was made."""
+    """The source with the production and a store in front of the loop, and a load where the tile was made.
+
+    Raises:
+        RewriteRefused: the production may not come before the loop.
+    """
+    check_may_precede(plan)
     kernel, tensor = plan.kernel, plan.tensor
     declared = kernel.declarations[tensor.id]
     home, stored = declared.path[-1], kernel.fresh_name(f"{tensor.name}_stored")

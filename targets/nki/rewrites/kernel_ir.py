@@ -187,7 +187,7 @@ class Guard:
 
     @property
     def is_first(self) -> bool:
-        """Whether that is the first iteration of all of its loops."""
+        """Whether that is the first iteration of all of its loops, which the index counts from zero."""
         return self.difference.const == 0
 
     @property

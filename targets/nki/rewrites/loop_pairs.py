@@ -124,10 +124,11 @@ def _write_split(kernel: Kernel, loop: Loop, trips: int) -> str:
 
 
 def makes_tiles_first(pair: LoopPair) -> bool:
-    """Whether a loop may have to move inside another one that needs tiles which it makes before."""
-    both = ((pair.first, pair.second), (pair.second, pair.first))
-    apart = range_of(pair.first) != range_of(pair.second)
-    return apart and any(_holds_range(*pair) and len(pair[0].body) > 1 for pair in both)
+    """Whether a loop has to move inside another one that needs tiles which it makes before."""
+    orders = ((pair.first, pair.second), (pair.second, pair.first))
+    if range_of(pair.first) == range_of(pair.second) or any(_can_split(*both) for both in orders):
+        return False
+    return any(_holds_range(one, other) and len(one.body) > 1 for one, other in orders)
 
 
 def _holds_range(loop: Loop, other: Loop) -> bool:
@@ -156,9 +157,9 @@ def _sink_loop(
     pair = _find_pair(kernel, made, pair)
     if late and staged:
         outer = pair.second if second else pair.first
-        source, kernel = _make_inside(made, outer, sunk.var, count=staged), made
+        source, before = _make_inside(made, outer, sunk.var, count=staged), made
         made = read_rewritten(source, kernel.arguments, target)
-        pair = _find_pair(kernel, made, pair, from_end=not second)
+        pair = _find_pair(before, made, pair, from_end=not second)
     outer, other = (pair.second, pair.first) if second else (pair.first, pair.second)
     return (
         (made, pair) if range_of(outer) == range_of(other) else _split_loop(made, target, pair, other, outer)
@@ -166,19 +167,17 @@ def _sink_loop(
 
 
 def _make_inside(kernel: Kernel, outer: Loop, var: str, *, count: int) -> str:
-    """The source with loops over `var` before a loop as part of the loop over `var` in it.
+    """The source with the last `count` loops over `var` before a loop as part of the loop over `var` in it.
 
-    There they run in the first iteration of the loop that is outside.
-
-    Raises:
-        RewriteRefused: there are fewer such loops than `count`.
+    They are those that `_stage_tile` made, each with one declaration. There they run in the first iteration
+    of the loop that is outside.
     """
-    block = _block_around(kernel, kernel, outer)
-    ahead = [node for node in block[: block.index(outer)] if isinstance(node, Loop) and node.var == var]
     (inner,) = outer.body
-    if len(ahead) < count or not isinstance(inner, Loop):
-        raise RewriteRefused(f"the loop over {var} does not make the tiles in loops before it")
-    moved = ahead[-count:]
+    assert isinstance(inner, Loop)
+    block = _block_around(kernel, kernel, outer)
+    moved = [node for node in block[: block.index(outer)] if isinstance(node, Loop) and node.var == var][
+        -count:
+    ]
     names = {outer.var: kernel.fresh_name(outer.var)}
     made = [replace_names(item.node, names) for loop in moved for item in loop.body]
     body = [syntax.make_condition(f"{outer.var} == {outer.first}", made), *(item.node for item in inner.body)]
@@ -200,6 +199,8 @@ def _stage_tile(kernel: Kernel, target: Target, loop: Loop, *, in_one: bool) -> 
     if tensor is None:
         raise RewriteRefused(f"the loop over {loop.var} holds more than one loop and what can precede it")
     plan = staging.plan_stage(kernel, tensor, loop)
+    if not in_one and loop not in plan.grown:  # It would not be made in a loop like this one.
+        raise RewriteRefused(f"{tensor.name} does not depend on {loop.var}: hoist it instead")
     if len(tensor.copies) > 1:
         raise RewriteRefused(f"{tensor.name} is a list of lists")
     if plan.bytes_factor * tile_bytes(tensor) > target.sbuf_usable_bytes:

@@ -85,10 +85,12 @@ def plan_stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> StagePlan:
     if opaque:
         raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {opaque[0].reason}")
     group, inputs = _production_group(kernel, tensor, loop)
-    stays = f"{min(inputs)} is made in the loop over {loop.var}" if inputs else ""
+    stays = ""
     if any(item.guards for item in group):
         _check_conditions(kernel, tensor, loop, group=group)
         stays = f"{tensor.name} is made under a condition"
+    elif inputs:
+        stays = f"{min(inputs)} is made in the loop over {loop.var}"
     _check_complete(kernel, tensor, group)
     _check_names(kernel, loop, group)
     declared = kernel.declarations[tensor.id]
@@ -145,7 +147,7 @@ def _production_group(
             for access in writer.accesses:
                 if _is_made_in(kernel, access.tensor, loop):
                     pending.append(access.tensor)
-                elif _changes_first(kernel, writer, access, loop):
+                elif _is_made_by_first_iteration(kernel, writer, access, loop):
                     inputs.add(access.tensor.name)
     for tile in seen.values():
         others = [item for item in kernel.users_of(tile) if item not in group]
@@ -161,7 +163,7 @@ def _is_made_in(kernel: Kernel, tensor: Tensor, loop: Loop) -> bool:
     return tensor.is_on_chip and declared is not None and loop in declared.path
 
 
-def _changes_first(kernel: Kernel, item: Statement, access: Access, loop: Loop) -> bool:
+def _is_made_by_first_iteration(kernel: Kernel, item: Statement, access: Access, loop: Loop) -> bool:
     """Whether the first iteration of a loop, and no later one, writes what a statement in the loop reads.
 
     Raises:
@@ -205,8 +207,8 @@ def _is_written_once(kernel: Kernel, tensor: Tensor, writers: Sequence[Statement
     made = [access for item in writers for access in item.accesses if access.tensor.id == tensor.id]
     return len(made) == 1 and all(
         never_overlap(kernel, loop, made[0], made[0])
-        for loop in writers[0].path
-        if loop.id not in tensor.home and loop in writers[0].free_loops
+        for loop in writers[0].free_loops
+        if loop.id not in tensor.home
     )
 
 

@@ -121,6 +121,7 @@ def _fuse_all_loops(kernel: Kernel, target: Target, *, late: bool) -> str:
     """
     count, reasons = 0, list[str]()
     pairs = _list_handing_pairs(kernel)
+    # A sequence from another kernel may ask for it where `list_choices` would not offer it.
     if late and not any(makes_tiles_first(pair) for pair in pairs):
         raise RewriteRefused("no loop makes tiles before a loop in it")
     while pairs:

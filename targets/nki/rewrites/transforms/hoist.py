@@ -55,7 +55,6 @@ class Hoist(Transform[tuple[Tensor, Loop]]):
         del target
         plan = self._plan_hoist(kernel, place)
         if choice == THROUGH_HBM:
-            staging.check_may_precede(plan)
             return hbm_staging.emit_through_hbm(plan)
         staging.check_is_no_list(plan)
         if choice.get("when") == FIRST_ITERATION:

@@ -50,6 +50,7 @@ class Widen(Transform[tuple[Tensor, Loop]]):
     def _plan_widen(self, kernel: Kernel, place: tuple[Tensor, Loop]) -> staging.StagePlan:
         tensor, loop = place
         plan = staging.plan_stage(kernel, tensor, loop)
+        staging.check_may_precede(plan)
         staging.check_is_no_list(plan)
         if loop not in plan.grown:
             raise RewriteRefused(f"{tensor.name} does not depend on {loop.var}: hoist it instead")

@@ -138,6 +138,28 @@ def kernel(x):
         nisa.dma_copy(dst=out[k * 128 : (k + 1) * 128, :], src=kept[k])
     return out
 """
+WEIGHTS_FIRST = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((512, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    kept = [nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf) for _ in range(4)]
+    for i in nl.affine_range(4):
+        t = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[i * 128 : (i + 1) * 128, 0:256])
+        nisa.tensor_scalar(dst=kept[i], data=t, op0=nl.multiply, operand0=2.0)
+    for c in nl.affine_range(2):
+        part = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=part, src=x[0:128, c * 256 : (c + 1) * 256])
+        for i in nl.affine_range(4):
+            b = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.tensor_tensor(dst=b, data1=kept[i], data2=part, op=nl.add)
+            nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, c * 256 : (c + 1) * 256], src=b)
+    return out
+"""
 CANONICAL = CanonicalKernel(program=digest_of(b"a program"), source=PROBLEM.kernel)
 TIMED = PredictedLatency(latency_ms=1.0, canonical=CANONICAL)
 
@@ -302,6 +324,18 @@ async def test_loops_that_hand_tiles_on_become_one_before_the_search_begins(benc
     assert [step.technique for step in found.steps] == ["raise", "fuse_loops"]
     assert found.source.count("for ") == 1
     assert found.latency_ratio <= 1.01
+
+
+@pytest.mark.parametrize(("late_ms", "conditions"), [(1.005, 1), (1.02, 0)])
+async def test_weights_are_loaded_in_the_first_iteration_unless_that_costs_something(
+    bench: Bench, late_ms: float, conditions: int
+) -> None:
+    timed = TIMED.model_copy(update={"canonical": CANONICAL.model_copy(update={"source": WEIGHTS_FIRST})})
+    fused = [PredictedLatency(latency_ms=ms) for ms in (late_ms, 1.0)][: 2 - conditions]
+    found = await raised(bench, THEIRS, timed, timed, *fused, shape=(512, 512))
+    assert [step.technique for step in found.steps] == ["raise", "fuse_loops"]
+    assert found.source.count("for i in") == 1
+    assert found.source.count("if i == 0:") == conditions
 
 
 @pytest.mark.parametrize(("fused_ms", "kept"), [(0.5, False), (1.005, False), (1.02, True), (None, True)])
