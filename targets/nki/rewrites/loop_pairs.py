@@ -74,7 +74,8 @@ def list_alignments(
 ) -> list[Callable[[], tuple[Kernel, LoopPair]]]:
     """The ways to a kernel in which both loops go through the same range; each may be refused.
 
-    If `late`, what comes before a loop that moves inside another one is made in the first iteration of that.
+    If `late`, the first ways are to move a loop inside the other one, and to make there, in the first
+    iteration, what it makes for the loop in it.
     """
     first, second = pair.first, pair.second
     if range_of(first) == range_of(second):
@@ -86,7 +87,7 @@ def list_alignments(
         for one, other in orders
         if _holds_range(one, other)
     ]
-    return [*splits, *sinks]
+    return [*sinks, *splits] if late else [*splits, *sinks]
 
 
 def _split_loop(
@@ -124,11 +125,10 @@ def _write_split(kernel: Kernel, loop: Loop, trips: int) -> str:
 
 
 def makes_tiles_first(pair: LoopPair) -> bool:
-    """Whether a loop has to move inside another one that needs tiles which it makes before."""
+    """Whether a loop can move inside another one that needs tiles which it makes before."""
     orders = ((pair.first, pair.second), (pair.second, pair.first))
-    if range_of(pair.first) == range_of(pair.second) or any(_can_split(*both) for both in orders):
-        return False
-    return any(_holds_range(one, other) and len(one.body) > 1 for one, other in orders)
+    apart = range_of(pair.first) != range_of(pair.second)
+    return apart and any(_holds_range(one, other) and len(one.body) > 1 for one, other in orders)
 
 
 def _holds_range(loop: Loop, other: Loop) -> bool:

@@ -169,3 +169,85 @@ def test_an_index_of_the_same_name_is_renamed_there():
     (source,) = (source for choice, source in found if LATE.items() <= choice.items())
     assert relative_error(made, source) < 1e-6
     assert "for i_2 in" in source
+
+
+SEEN_BEFORE = """
+@nki.jit
+def kernel(x, w):
+    out = nl.ndarray((512, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    seen = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=seen, value=1.0)
+    for c in nl.affine_range(2):
+        nisa.dma_copy(dst=seen[:, c * 128 : (c + 1) * 128], src=w[c * 128 : (c + 1) * 128, :])
+    total = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=total, data=seen, op0=nl.multiply, operand0=2.0)
+    kept = [nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf) for _ in range(4)]
+    for c in nl.affine_range(2):
+        {made}
+        for i in nl.affine_range(4):
+            b = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=b, src=x[i * 128 : (i + 1) * 128, c * 128 : (c + 1) * 128])
+            nisa.tensor_tensor(dst=b, data1=b, data2={used}, op=nl.add)
+            columns = kept[i][:, c * 128 : (c + 1) * 128]
+            nisa.tensor_tensor(dst=columns, data1=b, data2=total[:, c * 128 : (c + 1) * 128], op=nl.add)
+    for i in nl.affine_range(4):
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=kept[i])
+    return out
+"""
+ONE = (
+    "one = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)",
+    "nisa.dma_copy(dst=one, src=w[c * 128 : (c + 1) * 128, :])",
+)
+PART = (
+    "part = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)",
+    "nisa.dma_copy(dst=part, src=w[0:128, :])",
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "used", "late"),
+    [(ONE, "one", True), (PART, "part", False), ((*ONE, *PART), "one", False)],
+    ids=["each", "same", "both"],
+)
+def test_no_other_loop_moves_with_what_is_made_first(made: tuple[str, ...], used: str, late: bool):
+    """An earlier loop has the index's name; only loops that a tile was staged in may move."""
+
+    def meaning(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        low, high = w[:128], w[128:]
+        added = np.hstack([low, high if used == "one" else low])
+        return x + np.tile(added + 2 * np.hstack([low, high]), (4, 1))
+
+    source = HEADER + SEEN_BEFORE.format(made="\n        ".join(made), used=used)
+    sample = Sample(source, ((512, 256), (256, 128)), meaning)
+    assert relative_error(sample, source) < 1e-6
+    found = list_rewrites_by_site(sample, "fuse_loops")
+    assert all(relative_error(sample, text) < 1e-6 for made in found.values() for _, text in made)
+    assert any(LATE.items() <= choice.items() for choice, _ in found["c#2 and i#2"]) == late
+
+
+NAMED_ALIKE = """
+@nki.jit
+def kernel(x, w):
+    out = nl.ndarray((512, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    kept = [nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf) for _ in range(4)]
+    for m in nl.affine_range(4):
+        nisa.dma_copy(dst=kept[m], src=x[m * 128 : (m + 1) * 128, :])
+    for c in nl.affine_range(2):
+        part = nl.ndarray((128, 4, 128), dtype=nl.float32, buffer=nl.sbuf)
+        for c in nl.affine_range(4):
+            nisa.dma_copy(dst=part[:, c, :], src=w[c * 128 : (c + 1) * 128, :])
+        for i in nl.affine_range(4):
+            nisa.tensor_tensor(dst=kept[i], data1=kept[i], data2=part[:, i, :], op=nl.add)
+    for i in nl.affine_range(4):
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=kept[i])
+    return out
+"""
+
+
+def test_a_loop_that_makes_part_of_a_tile_is_none_that_it_was_staged_in():
+    made = Sample(HEADER + NAMED_ALIKE, ((512, 128), (512, 128)), lambda x, w: x + 2 * w)
+    assert relative_error(made, made.source) < 1e-6
+    found = [one for way in list_rewrites_by_site(made, "fuse_loops").values() for one in way]
+    assert all(relative_error(made, source) < 1e-6 for _, source in found)
+    assert found
+    assert not [choice for choice, _ in found if LATE.items() <= choice.items()]
