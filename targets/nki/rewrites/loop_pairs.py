@@ -70,7 +70,7 @@ def range_of(loop: Loop) -> LoopRange:
 
 
 def list_alignments(
-    kernel: Kernel, target: Target, pair: LoopPair, *, late: bool = False
+    kernel: Kernel, target: Target, pair: LoopPair, *, late: bool
 ) -> list[Callable[[], tuple[Kernel, LoopPair]]]:
     """The ways to a kernel in which both loops go through the same range; each may be refused.
 

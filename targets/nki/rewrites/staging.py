@@ -36,8 +36,11 @@ from targets.nki.rewrites.slices import (
     parse_windows,
     widen_window,
 )
-from targets.nki.rewrites.transform import RewriteRefused
+from targets.nki.rewrites.transform import Choice, RewriteRefused
 from targets.nki.rewrites.values import Tensor
+
+FIRST_ITERATION: Choice = {"when": "in the first iteration"}
+"""The choice to make tiles in the first iteration of a loop, not in front of it."""
 
 
 @dataclass(frozen=True, eq=False)

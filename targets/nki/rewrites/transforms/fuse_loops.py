@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import libcst as cst
 
 from nki_sim.targets import Target
-from targets.nki.rewrites import syntax
+from targets.nki.rewrites import staging, syntax
 from targets.nki.rewrites.blocking import never_overlap
 from targets.nki.rewrites.inlining import replace_names
 from targets.nki.rewrites.kernel_ir import (
@@ -46,7 +46,7 @@ from targets.nki.rewrites.values import Affine, make_affine
 
 ALL_LOOPS = "all loops"
 """The site of all pairs of loops that hand data on."""
-LATE: Choice = {"when": "in the first iteration"}
+LATE = staging.FIRST_ITERATION
 """The choice to make the tiles of a loop that moves inside another one there, in its first iteration.
 
 Otherwise they are made in front of it, maybe by larger transfers, and the first iteration waits for them.
@@ -166,9 +166,7 @@ def _list_handing_pairs(kernel: Kernel) -> list[LoopPair]:
     return [pair for pair in _list_pairs(kernel) if _hands_data_on(pair)]
 
 
-def _fuse_nested_loops(
-    kernel: Kernel, target: Target, pair: LoopPair, *, late: bool = False
-) -> list[_FusedLoops]:
+def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair, *, late: bool) -> list[_FusedLoops]:
     """The kernel with the loops fused, then with loops that meet inside fused as well, and so on.
 
     Raises:

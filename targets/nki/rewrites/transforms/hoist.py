@@ -13,7 +13,6 @@ from targets.nki.rewrites.kernel_ir import Kernel, Loop
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor
 
-FIRST_ITERATION = "in the first iteration"
 THROUGH_HBM: Choice = {"through": "hbm"}
 """The choice for lists of tiles and what SBUF cannot hold: each iteration loads what a loop stored before."""
 
@@ -45,11 +44,11 @@ class Hoist(Transform[tuple[Tensor, Loop]]):
             hbm_staging.check_is_computed(plan)
             return (THROUGH_HBM,)
         if plan.stays:
-            return ({"when": FIRST_ITERATION},)
+            return (staging.FIRST_ITERATION,)
         loops = staging.mergeable_loops(plan)
         subsets = [part for size in range(len(loops) + 1) for part in combinations(loops, size)]
         merged = [{"one transfer for": " ".join(loop.var for loop in part)} for part in subsets if part]
-        return ({"when": FIRST_ITERATION}, {}, *merged)
+        return (staging.FIRST_ITERATION, {}, *merged)
 
     def apply(self, kernel: Kernel, target: Target, place: tuple[Tensor, Loop], choice: Choice) -> str:
         del target
@@ -57,7 +56,7 @@ class Hoist(Transform[tuple[Tensor, Loop]]):
         if choice == THROUGH_HBM:
             return hbm_staging.emit_through_hbm(plan)
         staging.check_is_no_list(plan)
-        if choice.get("when") == FIRST_ITERATION:
+        if choice == staging.FIRST_ITERATION:
             return staging.emit_in_first_iteration(plan)
         names = str(choice.get("one transfer for", "")).split()
         merged = [loop for loop in staging.mergeable_loops(plan) if loop.var in names]
