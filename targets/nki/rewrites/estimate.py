@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from math import isclose, prod
+from math import prod
 
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form
@@ -24,10 +24,6 @@ from targets.nki.rewrites.values import Tensor
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "descriptor")
 """Everything that has a busy time; `descriptor` is the hardware that writes DMA descriptors."""
-EXCHANGEABLE = ("vector", "scalar", "gpsimd")
-"""Engines that can do much of each other's work."""
-SAVED = 0.99
-"""Share of the work of these engines that a rewrite may leave at most to count as saving some."""
 START_PARTITIONS = (32, 64)
 """A tile starts at partition 0, or at a multiple of the first of these that is large enough for it."""
 SBUF_IS_FULL = "SBUF"
@@ -119,13 +115,6 @@ def estimate_kernel(kernel: Kernel, target: Target) -> StaticEstimate:
     banks = peak_occupancy(kernel, "psum", partial(tile_banks, target=target))
     unread = sum(item.kind is StatementKind.OPAQUE for item in kernel.statements)
     return StaticEstimate(busy, sbuf, banks, total, unread)
-
-
-def saves_work(before: StaticEstimate, after: StaticEstimate) -> bool:
-    """Whether a rewrite takes work off the engines that can do each other's, and gives none of them more."""
-    spent = [(before.busy_ns[name], after.busy_ns[name]) for name in EXCHANGEABLE]
-    grows = any(now > was and not isclose(now, was) for was, now in spent)
-    return not grows and sum(now for _, now in spent) < SAVED * sum(was for was, _ in spent)
 
 
 Costs = Mapping[Statement, Mapping[str, float]]

@@ -41,7 +41,6 @@ from targets.nki.rewrites.search_nodes import (
     SIBLING_DISCOUNT,
     TEMPERATURE,
     Expansion,
-    FoundGains,
     RewriteCandidate,
     RewriteKey,
     SearchNode,
@@ -171,10 +170,7 @@ class LookaheadSearch:
         return True
 
     async def run(
-        self,
-        source: str,
-        latency_ms: float,
-        leads: Sequence[Sequence[SearchSeed]] = (),
+        self, source: str, latency_ms: float, leads: Sequence[Sequence[SearchSeed]] = ()
     ) -> list[SearchNode]:
         """Search from a kernel with this latency; return all kernels reached, the fastest first, without it.
 
@@ -343,7 +339,7 @@ class LookaheadSearch:
 
     async def _predict_candidates(
         self, grown: Sequence[tuple[SearchNode, Expansion]], each: int, share: float = 1.0
-    ) -> list[FoundGains]:
+    ) -> list[tuple[SearchNode, list[RewriteStep]]]:
         """Predict the most promising rewrites; return each kernel's gains in their order of combination.
 
         They take at most this share of all instructions.
@@ -360,7 +356,6 @@ class LookaheadSearch:
         answers = await self._predict_in_time([move.source for _, move in picked])
         self._seen |= {move.source for _, move in picked}
         gains: dict[str, list[tuple[tuple[bool, float], RewriteStep]]] = {}
-        savings: dict[str, list[tuple[float, RewriteStep]]] = {}
         for (node, move), answer in zip(picked, answers, strict=False):
             if answer.latency_ms is None:
                 continue
@@ -374,15 +369,10 @@ class LookaheadSearch:
                 # Rewrites that copy statements come last: others would have to be applied to each copy.
                 rank = move.rewrite_key in self._copying, -speedup
                 gains.setdefault(node.source, []).append((rank, step))
-            elif speedup * MIN_GAIN > 1 and move.saves_work:
-                savings.setdefault(node.source, []).append((-speedup, step))
         return [
-            FoundGains(
-                node,
-                [step for _, step in sorted(gains.get(node.source, []), key=itemgetter(0))],
-                [step for _, step in sorted(savings.get(node.source, []), key=itemgetter(0))],
-            )
+            (node, [step for _, step in sorted(gains[node.source], key=itemgetter(0))])
             for node, _ in grown
+            if node.source in gains
         ]
 
     def _pick_candidates(
@@ -460,20 +450,17 @@ class LookaheadSearch:
 
     # --- several gains at once ----------------------------------------------------------------------
 
-    async def _combine_gains(self, gained: Sequence[FoundGains]) -> None:
-        """Predict the combined gains of each kernel, and them after everything that saves work.
-
-        What is saved off the slowest engine shows no gain until work is moved there. Without time for them
-        all, only the last combination of the first kernel is predicted.
-        """
-        orders = [order for one in gained for order in one.orders(MAX_COMBINATIONS)]
-        made = await asyncio.gather(
-            *(self.combine(node.source, steps[: self.limits.depth - node.depth]) for node, steps, _ in orders)
-        )
+    async def _combine_gains(self, gained: Sequence[tuple[SearchNode, list[RewriteStep]]]) -> None:
+        """Predict the combined gains of each kernel; without time for them, all gains of the first kernel."""
+        several = [
+            (node, steps[: self.limits.depth - node.depth]) for node, steps in gained if len(steps) > 1
+        ]
+        made = await asyncio.gather(*(self.combine(node.source, steps) for node, steps in several))
         wanted: list[tuple[SearchNode, list[RewriteStep], str]] = []
-        for (node, steps, count), prefixes in zip(orders, made, strict=True):
+        for (node, steps), prefixes in zip(several, made, strict=True):
             fresh = [(n, s) for n, s in prefixes if len(n) > 1 and s not in self._seen]
-            wanted += [(node, [steps[i] for i in n], source) for n, source in _pick_evenly(fresh, count)]
+            chosen = _pick_evenly(fresh, MAX_COMBINATIONS)
+            wanted += [(node, [steps[i] for i in n], source) for n, source in chosen]
         wanted = [one for one in wanted[: self._predictions_left] if self._can_afford(one[0].instructions)]
         answers = await self._predict_in_time([source for _, _, source in wanted])
         self._seen |= {source for _, _, source in wanted}

@@ -25,9 +25,8 @@ RewriteKey = tuple[str, str, str]
 class RewriteCandidate:
     """A rewrite of one kernel, carried out: its site, the new source, and its expected value.
 
-    `value` is the expected logarithm of its speed-up. If it `saves_work`, it takes some off the engines that
-    can do each other's work, and gives none of these more. `instructions` is the number of instructions of
-    its program, as far as the reader can count them.
+    `value` is the expected logarithm of its speed-up. `instructions` is the number of instructions of its
+    program, as far as the reader can count them.
     """
 
     technique: str
@@ -37,7 +36,6 @@ class RewriteCandidate:
     source: str
     value: float
     instructions: int
-    saves_work: bool = False
 
     @property
     def rewrite_key(self) -> RewriteKey:
@@ -78,25 +76,6 @@ class SearchNode:
     @property
     def depth(self) -> int:
         return len(self.steps) - self.given
-
-
-@dataclass(frozen=True, slots=True)
-class FoundGains:
-    """The rewrites of a kernel that gained, and those that lost nothing and save work."""
-
-    node: SearchNode
-    gains: list[RewriteStep]
-    savings: list[RewriteStep]
-
-    def orders(self, count: int) -> list[tuple[SearchNode, list[RewriteStep], int]]:
-        """Return the kernel, steps in an order of combination, and how many combinations of them to predict.
-
-        Gains alone get `count`. After savings, of which most would not apply later, they get one.
-        """
-        orders = [(self.node, self.gains, count)]
-        if self.savings:
-            orders.append((self.node, [*self.savings, *self.gains], 1))
-        return [order for order in orders if len(order[1]) > 1]
 
 
 def make_rewrite_key(one: RewriteCandidate | RewriteStep) -> RewriteKey:

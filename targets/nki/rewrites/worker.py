@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from nki_sim import targets
-from targets.nki.rewrites.estimate import estimate_kernel, saves_work
+from targets.nki.rewrites.estimate import estimate_kernel
 from targets.nki.rewrites.explore import RewrittenKernel, check_rewrite, explore_rewrites, refuse_faults
 from targets.nki.rewrites.inlining import canonicalize_kernel
 from targets.nki.rewrites.kernel_ir import ArrayArgument, KernelArgument
@@ -139,7 +139,6 @@ def _expand_job(values: dict[str, Any]) -> dict[str, Any]:
             "source": child.source,
             "value": expected_log_speedup(child, before, evidence),
             "instructions": count_instructions(child.kernel),
-            "saves_work": saves_work(before, child.estimate),
         }
         for child in children
     ]

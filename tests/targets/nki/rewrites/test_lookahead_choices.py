@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from random import Random
 from string import ascii_letters
 
@@ -12,7 +11,7 @@ import pytest
 from agent_core.roles import PredictionsEndedError
 from state.model import PredictedLatency, RewriteStep
 from targets.nki.rewrites.lookahead import BATCH_SIZE, LookaheadSearch
-from targets.nki.rewrites.search_nodes import RewriteCandidate, SearchNode
+from targets.nki.rewrites.search_nodes import SearchNode
 from tests.targets.nki.rewrites.test_lookahead import AMPLE, Toy, search, step
 
 
@@ -66,50 +65,6 @@ async def test_of_a_question_that_was_cut_off_the_answers_so_far_count():
     assert found[0].source == together, "the gains together, as many as there may be steps"
     assert len(together) == AMPLE.depth
     assert set(together) <= set(cut.asked[:BATCH_SIZE])
-
-
-# --- what saves work ---
-
-
-class Saving(Toy):
-    """Switches in `saves` save work; they change no latency, but allow what `needs` them."""
-
-    saves = "st"
-
-    def _move(self, source: str, letter: str) -> RewriteCandidate:
-        return replace(super()._move(source, letter), saves_work=letter in self.saves)
-
-
-async def test_what_saves_work_is_combined_with_what_gains():
-    factors = {"a": 0.9, "b": 0.9, "s": 1.0, "t": 1.0}
-    toy = Saving(factors)
-    await search(toy)
-    assert "abst" in toy.asked[: toy.asked.index("abst") + 1]
-    assert toy.asked.index("ab") < toy.asked.index("abst"), "the gains alone, then all"
-    assert {"as", "at", "abs"}.isdisjoint(toy.asked[: toy.asked.index("abst")]), "of one generation"
-    plain = Toy(factors)
-    await search(plain)
-    assert "abst" not in plain.asked[:6]
-
-
-async def test_what_saves_work_and_loses_time_is_not_combined():
-    toy = Saving({"a": 0.9, "b": 0.9, "s": 1.1, "t": 1.0})
-    await search(toy)
-    assert "abt" in toy.asked[:6]
-    assert "abst" not in toy.asked[:6]
-
-
-async def test_savings_come_first():
-    toy = Saving({"a": 0.9, "s": 1.0})
-    orders: list[str] = []
-    usual = toy.combine_steps
-
-    async def combine(source: str, steps: Sequence[RewriteStep]) -> list[tuple[tuple[int, ...], str]]:
-        orders.append("".join(step.technique[-1] for step in steps))
-        return await usual(source, steps)
-
-    await LookaheadSearch(toy.expand_kernel, combine, toy.predict, AMPLE, Random(0)).run("", 100.0)
-    assert orders[0] == "sa"
 
 
 # --- what rounds too much ---
