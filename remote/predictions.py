@@ -1,7 +1,7 @@
 """Predicts many kernels at once from their programs alone, for a search that ranks rewrites before judging.
 
 The kernels of a batch are rewrites of one parent. Predictions are only numbers, and the judge checks the
-kernels that matter. So one jail traces them all, one after the other in one process; if a kernel ends it,
+kernels that matter. So one jail traces half of them, one after the other in one process; if a kernel ends it,
 another jail traces the rest. A hostile kernel can mislead the search about those after it, but not the judge.
 Predictions are cached by source.
 """
@@ -25,8 +25,6 @@ from state.step_keeper import STEP_KEEPER
 
 MAX_CACHED_PREDICTIONS = 8192
 """Number of cached predictions, a few hundred bytes each."""
-MIN_SPLIT_KERNELS = 8
-"""From this many kernels on, two halves of a request are predicted side by side, on any machine alike."""
 MAX_ENDED_JAILS = 4
 """Kernels of one part that may end their jail, each after at most its limit of time."""
 NOT_TRACED = PredictedLatency(
@@ -113,8 +111,8 @@ class KernelPredictor:
     async def _predict_in_halves(
         self, places: Sequence[PredictionKey], predict: PredictPart
     ) -> list[PredictedLatency]:
-        """Predict many kernels in two jails, each as soon as a slot is free."""
-        middle = len(places) // 2 if len(places) >= MIN_SPLIT_KERNELS else len(places)
+        """Predict the kernels in two jails, on any machine alike, each as soon as a slot is free."""
+        middle = (len(places) + 1) // 2
 
         async def predicted(part: Sequence[PredictionKey]) -> Sequence[PredictedLatency]:
             if not part:

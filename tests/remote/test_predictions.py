@@ -13,7 +13,7 @@ from nki_sim.errors import LimitError
 from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
 from remote.jail_backends import JailLimits
-from remote.predictions import MAX_ENDED_JAILS, MIN_SPLIT_KERNELS
+from remote.predictions import MAX_ENDED_JAILS
 from state.model import PredictedLatency
 from state.step_keeper import STEP_KEEPER
 from targets.nki.judge import normalise, rules
@@ -137,6 +137,11 @@ async def test_at_other_dimensions_a_kernel_has_to_do_all_of_its_work(make_evalu
     assert half.error.code == "tensor_output_not_written_to"
 
 
+def many(*sources: str) -> list[str]:
+    """These kernels, each with a text of its own; the halves are predicted in a jail each."""
+    return [f"{source}\n# {number}\n" for number, source in enumerate(sources)]
+
+
 def endless(source: str) -> str:
     return source.replace("    return", "    while True:\n        pass\n    return", 1)
 
@@ -144,10 +149,11 @@ def endless(source: str) -> str:
 @pytest.mark.slow
 async def test_a_kernel_that_ends_its_jail_takes_no_other_with_it(make_evaluator, silu, half):
     evaluator = make_evaluator(jail_limits=JailLimits(cpu_s=2))
-    one, lost, other = await predict_latencies(evaluator, silu, silu.kernel, endless(silu.kernel), half)
+    sources = [silu.kernel, endless(silu.kernel), half, *many(silu.kernel, half)]
+    one, lost, other, *rest = await predict_latencies(evaluator, silu, *sources)
     alone = await predict_latencies(make_evaluator(), silu, silu.kernel, half)
     assert lost.error.code == "not_traced"
-    assert [one, other] == alone
+    assert [one, other] == rest == alone
 
 
 async def test_what_many_kernels_ended_is_left_and_asked_again(make_evaluator, silu, half, monkeypatch):
@@ -158,8 +164,10 @@ async def test_what_many_kernels_ended_is_left_and_asked_again(make_evaluator, s
         return replace(await whole(tracer, b"{}", *flags), answer=b"")
 
     monkeypatch.setattr(evaluator.judge, "run_tracer", nothing)
-    others = [f"{silu.kernel}\n# {number}\n" for number in range(MAX_ENDED_JAILS)]
-    *lost, left = await predict_latencies(evaluator, silu, *others, half)
+    others = many(*[silu.kernel] * (2 * MAX_ENDED_JAILS))
+    sources = [*others[:MAX_ENDED_JAILS], half, *others[MAX_ENDED_JAILS:]]
+    lost = list(await predict_latencies(evaluator, silu, *sources))
+    left = lost.pop(MAX_ENDED_JAILS)
     assert {one.error.code for one in lost} == {"not_traced"}
     assert left.error.code == "no_turn"
     monkeypatch.setattr(evaluator.judge, "run_tracer", whole)
@@ -182,7 +190,7 @@ async def test_memory_that_other_kernels_used_is_not_held_against_one(
         return replace(result, answer=result.answer + protocol.error_reply(error) * len(rest))
 
     monkeypatch.setattr(evaluator.judge, "run_tracer", fills)
-    found = await predict_latencies(evaluator, silu, silu.kernel, half)
+    found = await predict_latencies(evaluator, silu, *many(silu.kernel, half, silu.kernel, half))
     assert all(one.latency_ms is not None for one in found)
 
 
@@ -204,14 +212,7 @@ async def test_what_cannot_be_predicted_at_all(make_evaluator, silu, changes, co
     assert caught.value.code == code
 
 
-def many(*sources: str) -> list[str]:
-    """Texts of these kernels in turn, as many as it takes to predict them in two parts."""
-    return [f"{sources[number % len(sources)]}\n# {number}\n" for number in range(MIN_SPLIT_KERNELS)]
-
-
-async def test_the_halves_of_a_large_request_are_predicted_side_by_side(
-    make_evaluator, silu, half, monkeypatch
-):
+async def test_the_halves_of_a_request_are_predicted_side_by_side(make_evaluator, silu, half, monkeypatch):
     evaluator = make_evaluator(slots=2)
     whole, at_once, most = evaluator.judge.run_tracer, 0, 0
 
@@ -227,9 +228,7 @@ async def test_the_halves_of_a_large_request_are_predicted_side_by_side(
     monkeypatch.setattr(evaluator.judge, "run_tracer", counted)
     found = await predict_latencies(evaluator, silu, *many(silu.kernel, half))
     assert most == 2
-    assert found == await predict_latencies(make_evaluator(), silu, silu.kernel, half) * (
-        MIN_SPLIT_KERNELS // 2
-    )
+    assert found == await predict_latencies(make_evaluator(), silu, silu.kernel, half)
 
 
 async def test_what_ends_one_half_ends_the_other(make_evaluator, silu, monkeypatch):
@@ -244,4 +243,4 @@ async def test_what_ends_one_half_ends_the_other(make_evaluator, silu, monkeypat
 
     monkeypatch.setattr(evaluator.judge, "run_tracer", fails)
     with pytest.raises(InfrastructureError, match="did not start"):
-        await predict_latencies(evaluator, silu, *many(silu.kernel))
+        await predict_latencies(evaluator, silu, *many(silu.kernel, silu.kernel))
