@@ -68,7 +68,7 @@ class SearchConfig(FrozenModel):
         description="kernels predicted per slot and round before any is judged; 0: none",
     )
     lookahead_instructions: int = Field(
-        default=1_500_000,
+        default=3_000_000,
         ge=1,
         le=1_000_000_000,
         description="instructions that all kernels predicted for a slot and round may have together",

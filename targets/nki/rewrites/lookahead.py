@@ -56,9 +56,9 @@ MIN_EXPECTED_SPEEDUP = 0.8
 GENERATION_SIZE = 8
 """Rewrites predicted per expanded kernel."""
 FIRST_SHARE = 0.4
-"""Share of all predictions, and of their instructions, that the parent's rewrites may use: their gains guide
-everything after.
-"""
+"""Share of all predictions that the parent's rewrites may use: their gains guide everything after."""
+FIRST_INSTRUCTIONS_SHARE = 0.2
+"""Share of all instructions that they may use. Of large kernels, few are predicted before the time ends."""
 DRAWN_SHARE = 0.25
 """Share of a generation's predictions that is drawn, not taken from the top."""
 REPEAT_DISCOUNT = 0.9
@@ -263,7 +263,7 @@ class LookaheadSearch:
     async def _expand_nodes(self, nodes: Sequence[SearchNode], each: int) -> None:
         """Predict at most `each` rewrites of each of these kernels, and the combinations of gains."""
         expansions = await asyncio.gather(*(self.expand(node.source) for node in nodes))
-        share = 1.0 if self._expanded else FIRST_SHARE
+        share = 1.0 if self._expanded else FIRST_INSTRUCTIONS_SHARE
         self._expanded |= {node.source for node in nodes}
         self.reasons = self.reasons or expansions[0].reasons
         grown = list(zip(nodes, expansions, strict=True))

@@ -15,7 +15,7 @@ from state.model import Candidate, ErrorInfo, PredictedLatency
 if TYPE_CHECKING:
     from seeds import ProblemSpec
 
-MIN_FULL_SIZE_PREDICTIONS = 400
+MIN_FULL_SIZE_PREDICTIONS = 800
 """Predictions that must be affordable at the problem's own size; else they are made at a smaller one.
 
 This is more than are made. Many predictions of a small kernel find more than few of a large one, although the
