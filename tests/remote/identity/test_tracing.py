@@ -422,10 +422,10 @@ def test_what_takes_too_much_is_refused():
 
 
 def test_numpy_is_left_as_it_was():
-    before = np.zeros, np.array
+    before = np.zeros, np.array, np.ndarray
     with pytest.raises(UntraceableError):
         record_reference(lambda x: x.tolist(), [((2,), np.dtype(np.float32))], [(2,)])
-    assert (np.zeros, np.array) == before
+    assert (np.zeros, np.array, np.ndarray) == before
 
 
 FOREIGN_ERF = np.vectorize(math.erf, otypes=[np.float64])
@@ -439,3 +439,88 @@ def test_the_error_function_is_followed_where_numpy_has_no_name_for_it():
     assert np.vectorize.__call__ is call
     with pytest.raises(UntraceableError):
         record_reference(np.vectorize(math.gamma), [(x.shape, x.dtype)], [x.shape])
+
+
+# --- results that are read where they were written ---
+
+
+def _scan_columns(x, y):
+    out = np.ndarray((6, 16), dtype=np.float32)
+    for t in range(16):
+        before = out[..., t - 1] if t > 0 else 0
+        out[..., t] = x[..., t] * before + y[..., t]
+    return out
+
+
+def _scan_rows_backwards(x, y):
+    out = np.zeros((16, 6))
+    for t in range(15, -1, -1):
+        out[t] = x[:, t] * (out[t + 1] if t < 15 else 1.0) + y[:, t]
+    return out
+
+
+def _fibonacci(x, y):
+    """Each step needs the last two."""
+    out = np.empty((6, 16))
+    out[:, :2] = y[:, :2]
+    for t in range(2, 16):
+        out[:, t] = out[:, t - 1] + x[:, t] * out[:, t - 2]
+    return out
+
+
+def _overwritten(x, y):
+    """A part is read after more than it, less than it, or half of it was written again."""
+    out = np.zeros((6, 16))
+    out[:, 3] = x[:, 3]
+    out[2] = y[2]
+    column = out[:, 3] * 2
+    out[:, 4] = column
+    out[3:5, 4] = 7.0
+    out[:, 5] = out[:, 4] + y[:, 0]
+    out[::2, 5] += out[1::2, 5]
+    out[:, 6] = out[::-1, 5]
+    return out
+
+
+def _through_views(x, y):
+    """A view that is taken before a write shows what was written."""
+    out = np.empty((6, 16))
+    out[...] = x
+    middle, turned = out[1:4], out.T
+    first = middle * 2
+    out[1:4] = y[1:4]
+    turned[2] = first[0, :6]
+    return np.concatenate([middle, first, turned[:, :6].T, out])
+
+
+WRITTEN = {
+    "columns": (_scan_columns, True),
+    "rows from the last": (_scan_rows_backwards, True),
+    "two steps back": (_fibonacci, False),
+    "overwritten": (_overwritten, False),
+    "views": (_through_views, False),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_was_written_is_read_again(name):
+    reference, is_recurrence = WRITTEN[name]
+    x, y = np.random.default_rng(5).standard_normal((2, 6, 16)).astype(np.float32)
+    assert_followed(reference, [x, y])
+    nodes = record_reference(reference, [(x.shape, x.dtype)] * 2, [reference(x, y).shape]).nodes
+    assert any(node.kind == "recurrence" for node in nodes) is is_recurrence
+
+
+def test_the_class_of_arrays_is_still_one():
+    class Named(np.ndarray):
+        pass
+
+    def reference(x):
+        known = np.ndarray(3, dtype=np.int64, buffer=np.arange(3))
+        assert isinstance(known, np.ndarray)
+        assert issubclass(Named, np.ndarray)
+        assert not isinstance(3, np.ndarray)
+        assert np.ndarray.sum(known) == 3
+        return x + known
+
+    assert_followed(reference, [np.ones(3, np.float32)])

@@ -33,6 +33,12 @@ MAX_ARRAY_ELEMENTS = 1 << 32
 """Elements of the largest array that can be traced; they take address space, never memory."""
 
 
+_LOOKED_BACK = 4
+"""Writes that a read looks back at, for one to the same place: recurrences need their last few results."""
+_OVERLAP_WORK: Any = 1000  # the stubs know only 0 and -1
+"""NumPy's measure of work up to which it is found out whether two parts of an array overlap."""
+
+
 class UntraceableError(Exception):
     """The reference does something that cannot be traced; `part` is what it computed before that."""
 
@@ -112,6 +118,10 @@ class ArrayRecorder:
             self._constants[key] = len(self.table.arrays) - 1
         return self._constants[key]
 
+    def layout_of(self, shadow: Array) -> tuple[Shape, int]:
+        """The strides and the offset that a shadow stands for, in elements."""
+        return shadow.strides, _array_address(shadow) - self.address
+
     def number_of(self, value: Any) -> int:
         """Return the operation that gives a value: a recording array, or numbers."""
         return value.number if isinstance(value, RecordedArray) else self.add_constant(np.asarray(value))
@@ -128,27 +138,38 @@ class RecordedBuffer:
         self.recorder, self.dtype = recorder, dtype
         self.shape = recorder.table.nodes[number].shape
         self._number = number
-        self._written: list[tuple[int, Shape, int]] = []
+        self._written: list[tuple[int, Array]] = []
 
     @property
     def number(self) -> int:
         """The operation that gives the present elements."""
         if self._written:
-            numbers, places = [item[0] for item in self._written], tuple(item[1:] for item in self._written)
+            numbers = [number for number, _ in self._written]
+            places = tuple(self.recorder.layout_of(shadow) for _, shadow in self._written)
             self._number = self.recorder.add("assemble", (self._number, *numbers), places)
             self._written = []
         return self._number
 
-    def write(self, number: int, strides: Shape, offset: int) -> None:
-        """Write an operation's result to a strided part, or to all of the buffer if it has its shape."""
-        shape = self.recorder.table.nodes[number].shape
+    def find_written(self, shadow: Array) -> int | None:
+        """The operation that was written to just this part, if one of the last writes was."""
+        asked = shadow.shape, self.recorder.layout_of(shadow)
+        for number, part in self._written[: -_LOOKED_BACK - 1 : -1]:
+            if (part.shape, self.recorder.layout_of(part)) == asked:
+                return number
+            if _may_overlap(part, shadow):
+                break
+        return None
+
+    def write(self, number: int, part: Array) -> None:
+        """Write an operation's result to a part, given by its shadow, or to all of the buffer."""
+        shape, strides = part.shape, part.strides
         if shape == self.shape and strides == strides_of(shape):
             self._number, self._written = number, []
         elif prod(shape) == prod(self.shape) and strides == strides_of(shape):
             whole = (self.shape, strides_of(self.shape), 0)
             self._number, self._written = self.recorder.add("view", (number,), whole), []
         else:
-            self._written.append((number, strides, offset))
+            self._written.append((number, part))
 
 
 class RecordedArray(NDArrayOperatorsMixin):
@@ -170,9 +191,12 @@ class RecordedArray(NDArrayOperatorsMixin):
     @property
     def number(self) -> int:
         """The operation that gives the present elements."""
+        written = self.buffer.find_written(self.shadow)
+        if written is not None:
+            return written
         source = self.buffer.number
         if self._seen is None or self._seen[0] != source:
-            shape, (strides, offset) = self.shape, self._shadow_layout(self.shadow)
+            shape, (strides, offset) = self.shape, self.recorder.layout_of(self.shadow)
             same = (shape, strides, offset) == (self.buffer.shape, strides_of(shape), 0)
             number = source if same else self.recorder.add("view", (source,), (shape, strides, offset))
             self._seen = source, number
@@ -275,10 +299,15 @@ class RecordedArray(NDArrayOperatorsMixin):
             while value.ndim > target.ndim:
                 value = value[0]  # leading axes of size one, which NumPy drops
             value = value.broadcast_view(target.shape)
-        self.buffer.write(value.number, *self._shadow_layout(target))
+        self.buffer.write(value.number, target)
 
-    def _shadow_layout(self, shadow: Array) -> tuple[Shape, int]:
-        return shadow.strides, _array_address(shadow) - self.recorder.address
+
+def _may_overlap(one: Array, other: Array) -> bool:
+    """Whether two shadows have an element in common, or it takes long to find out."""
+    try:
+        return np.shares_memory(one, other, max_work=_OVERLAP_WORK)
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _array_address(array: Array) -> int:
