@@ -157,8 +157,8 @@ async def _write_canonical(
         why = before.canonical.reason if before.canonical is not None else _error_text(before)
         return _kept(source, why or "the evaluator knows no canonical form"), before.latency_ms
     raised, ported = before.canonical.source, before.canonical.ported
-    (after,) = await predict([raised], canonical=True)
-    why = _find_difference(before, after)
+    (after,) = await predict([raised], canonical=not ported)
+    why = _find_difference(before, after, ported=ported)
     if not why:
         left = (await ask({"job": "form", "source": raised, **shapes}))["obstacles"]
         clearer = len(left) < len(obstacles) or ported
@@ -233,13 +233,13 @@ def _error_text(one: PredictedLatency) -> str:
     return one.error.message if one.error is not None else ""
 
 
-def _find_difference(before: PredictedLatency, after: PredictedLatency) -> str:
+def _find_difference(before: PredictedLatency, after: PredictedLatency, *, ported: bool) -> str:
     """Why a raised kernel does not stand for the original; empty if it does."""
-    if after.canonical is None or before.canonical is None:
-        return f"the raised kernel cannot be traced: {_error_text(after)}"
-    ported = before.canonical.ported
-    if after.canonical.program != before.canonical.program and not ported:
-        return "the raised kernel issues another program"
+    if not ported:
+        if after.canonical is None or before.canonical is None:
+            return f"the raised kernel cannot be traced: {_error_text(after)}"
+        if after.canonical.program != before.canonical.program:
+            return "the raised kernel issues another program"
     if before.latency_ms is None or after.latency_ms is None:
         return f"no latency is predicted: {_error_text(before) or _error_text(after)}"
     change = after.latency_ms / before.latency_ms - 1
