@@ -13,6 +13,7 @@ from nki_sim.dtypes import DTYPES, integer_limits
 from nki_sim.errors import KernelError
 from nki_sim.forms import Form, Operand
 from nki_sim.functions import COMPARE, LOGICAL
+from nki_sim.operators.rules.search import UNMODIFIED
 from nki_sim.running.machine import make_view
 from nki_sim.semantics import SEMANTICS
 from nki_sim.semantics.arrays import NUMPY, Array
@@ -39,6 +40,8 @@ _REDUCTIONS = frozenset({"tensor_reduce", "tensor_partition_reduce"})
 def select_operation(form: Form) -> InstructionOperation:
     """How an instruction is evaluated."""
     if form.op in _REDUCTIONS and form.param("op") not in KNOWN_REDUCTIONS:
+        return _OPAQUE_OPERATION
+    if form.op == "nc_stream_shuffle" and UNMODIFIED in pointwise.shuffle_mask(form):
         return _OPAQUE_OPERATION
     return _OPERATIONS.get(form.op, _OPAQUE_OPERATION)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nki_sim.forms import Form
+from nki_sim.operators.rules.search import QUADRANT
 from nki_sim.program.ir import Ints
 from nki_sim.semantics import SEMANTICS
 from nki_sim.semantics.arrays import Array
@@ -45,6 +46,18 @@ def _reach_dma_transpose(form: Form, part: OperandElements) -> dict[str, Operand
 def _reach_transpose(form: Form, part: OperandElements) -> dict[str, OperandElements]:
     del form
     return {"data": OperandElements(part.columns.reshape(-1, 1), part.rows.reshape(1, -1))}
+
+
+def shuffle_mask(form: Form) -> Ints:
+    """The partition of a quadrant that each of its partitions comes from."""
+    return np.array(form.param("shuffle_mask"))
+
+
+def _reach_shuffled(form: Form, part: OperandElements) -> dict[str, OperandElements]:
+    """The partition of the same quadrant that the mask names for each partition."""
+    lanes: Ints = part.rows.reshape(-1)
+    rows = lanes - lanes % QUADRANT + shuffle_mask(form)[lanes % QUADRANT]
+    return {"src": OperandElements(rows.reshape(-1, 1), part.columns)}
 
 
 def _transpose_data(call: OperationCall) -> RoleResults:
@@ -167,6 +180,7 @@ OPERATIONS: dict[str, InstructionOperation] = {
     "tensor_copy": InstructionOperation(_copy_source, _reach_in_order),
     "dma_transpose": InstructionOperation(_copy_source, _reach_dma_transpose),
     "nc_transpose": InstructionOperation(_transpose_data, _reach_transpose),
+    "nc_stream_shuffle": InstructionOperation(_copy_source, _reach_shuffled),
     "dma_compute": InstructionOperation(_sum_operands, _reach_in_order),
     "memset": _pointwise_operation(_fill_constant),
     "tensor_tensor": _pointwise_operation(_tensor_tensor),

@@ -132,6 +132,19 @@ INSTRUCTIONS = {
         "nisa.tensor_scalar(dst=c, data=a, op0=nl.subtract, operand0=m[:, 0:1], op1=nl.multiply,"
         " operand1=m[:, 1:2])",
     ),
+    "a row for all partitions": computed(
+        "nisa.nc_stream_shuffle(dst=c, src=a[0:1, :], shuffle_mask=(0,) * 32)",
+        "nisa.tensor_tensor(dst=c, data1=c, data2=b, op=nl.multiply)",
+    ),
+    "shuffled partitions": computed(
+        "nisa.nc_stream_shuffle(dst=c[0:32, :], src=a, shuffle_mask=tuple(31 - at for at in range(32)))",
+        "nisa.nc_stream_shuffle(dst=c[32:64, :], src=b, shuffle_mask=tuple(at // 2 for at in range(32)))",
+        rows=64,
+    ),
+    "some partitions shuffled": computed(
+        "nisa.tensor_copy(dst=c, src=b)",
+        "nisa.nc_stream_shuffle(dst=c, src=a, shuffle_mask=(3, 255) * 16)",
+    ),
     "a causal mask": computed(
         "nisa.affine_select(dst=c, pattern=[[-1, 48]], channel_multiplier=1, on_true_tile=a,"
         " on_false_value=-7.0, cmp_op=nl.greater_equal)",
