@@ -17,6 +17,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import SourceFileLoader
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ import numpy as np
 from remote.judge import relations, seed_stream, suite
 from remote.judge.identity.expression import pack_refusal
 from remote.judge.identity.tracing.arrays import UntraceableError
+from remote.judge.identity.tracing.loading import TracedReferenceLoader
 from remote.judge.identity.tracing.recording import record_reference
 from remote.judge.tiled_reference import as_outputs, make_tiled_reference
 from remote.judge.tiles import OutputTile, make_tile_pool
@@ -109,7 +111,7 @@ def _record_expression(folder: Path, spec: ProblemSpec, size: str) -> bytes:
     nonnegative = [position for position, item in enumerate(spec.inputs) if is_nonnegative(item)]
 
     def anew(*arrays: Any) -> Any:
-        return _load_reference(folder, spec)(*arrays)
+        return _load_reference(folder, spec, TracedReferenceLoader)(*arrays)
 
     try:
         return record_reference(anew, inputs, outputs, nonnegative).to_bytes()
@@ -172,10 +174,13 @@ def _draw_inputs(
     return suite.draw_set(spec, size, name), []
 
 
-def _load_reference(folder: Path, spec: ProblemSpec) -> Callable[..., Any]:
+def _load_reference(
+    folder: Path, spec: ProblemSpec, loader: type[SourceFileLoader] = SourceFileLoader
+) -> Callable[..., Any]:
     """The reference as a function of the inputs only; the scalars are bound here."""
     sys.path.insert(0, str(folder))
-    location = importlib.util.spec_from_file_location("reference", folder / REFERENCE_FILE)
+    file = str(folder / REFERENCE_FILE)
+    location = importlib.util.spec_from_file_location("reference", file, loader=loader("reference", file))
     assert location is not None
     assert location.loader is not None
     module = importlib.util.module_from_spec(location)

@@ -37,6 +37,23 @@ async def test_arrays_that_a_module_makes_are_followed(tmp_path):
     assert load_expression(path.read_bytes(), [(256, 2048)]).outputs
 
 
+async def test_arrays_that_are_made_by_their_class_are_followed(tmp_path):
+    lines = (
+        "import numpy as np",
+        "def reference(x):",
+        "    out = np.ndarray(x.shape, dtype=np.float32)",
+        "    for t in range(len(x)):",
+        "        out[t] = x[t] + (0.5 * out[t - 1] if t else 0)",
+        "    places = np.ndarray(1, np.int64, np.arange(1).data)",
+        "    assert isinstance(places, np.ndarray) and type(places) is np.ndarray",
+        "    return out",
+    )
+    store = ReferenceStore(tmp_path, strength=jail_strength())
+    path = (await store.load_files(problem("\n".join(lines)), "reduced", expression=True)).expression
+    kinds = {node.kind for node in load_expression(path.read_bytes(), [(256, 2048)]).nodes}
+    assert "recurrence" in kinds
+
+
 async def test_a_reference_that_cannot_be_followed_is_no_error(tmp_path):
     source = "def reference(x):\n    return x if x[0, 0] > 0 else -x\n"
     store = ReferenceStore(tmp_path, strength=jail_strength())

@@ -138,30 +138,30 @@ class RecordedBuffer:
         self.recorder, self.dtype = recorder, dtype
         self.shape = recorder.table.nodes[number].shape
         self._number = number
-        self._written: list[tuple[int, Array]] = []
+        self._written: list[tuple[int, Array, tuple[Shape, int]]] = []
+        """Operations, the shadows of the parts that they were written to, and the layouts of these."""
 
     @property
     def number(self) -> int:
         """The operation that gives the present elements."""
         if self._written:
-            numbers = [number for number, _ in self._written]
-            places = tuple(self.recorder.layout_of(shadow) for _, shadow in self._written)
+            numbers, places = [item[0] for item in self._written], tuple(item[2] for item in self._written)
             self._number = self.recorder.add("assemble", (self._number, *numbers), places)
             self._written = []
         return self._number
 
     def find_written(self, shadow: Array) -> int | None:
-        """The operation that was written to just this part, if one of the last writes was."""
-        asked = shadow.shape, self.recorder.layout_of(shadow)
-        for number, part in self._written[: -_LOOKED_BACK - 1 : -1]:
-            if (part.shape, self.recorder.layout_of(part)) == asked:
+        """The operation that gives this part, if a late write was to it, and none since overlaps it."""
+        layout = self.recorder.layout_of(shadow) if self._written else None
+        for number, part, place in reversed(self._written[-_LOOKED_BACK:]):
+            if part.shape == shadow.shape and place == layout:
                 return number
             if _may_overlap(part, shadow):
                 break
         return None
 
     def write(self, number: int, part: Array) -> None:
-        """Write an operation's result to a part, given by its shadow, or to all of the buffer."""
+        """Write an operation's result to a part of its shape, or to all of the buffer."""
         shape, strides = part.shape, part.strides
         if shape == self.shape and strides == strides_of(shape):
             self._number, self._written = number, []
@@ -169,7 +169,10 @@ class RecordedBuffer:
             whole = (self.shape, strides_of(self.shape), 0)
             self._number, self._written = self.recorder.add("view", (number,), whole), []
         else:
-            self._written.append((number, part))
+            place = self.recorder.layout_of(part)
+            if self._written and self._written[-1][1].shape == shape and self._written[-1][2] == place:
+                self._written.pop()
+            self._written.append((number, part, place))
 
 
 class RecordedArray(NDArrayOperatorsMixin):

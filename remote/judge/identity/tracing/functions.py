@@ -397,7 +397,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.empty_like: _make_like(None), np.zeros_like: _make_like(0.0), np.ones_like: _make_like(1.0),
     np.full_like: _full_like,
     np.copy: _copy, np.copyto: _copyto, np.astype: _astype, np.broadcast_arrays: _broadcast_arrays,
-    np.nan_to_num: _return_unchanged, np.real: _return_unchanged,
+    np.nan_to_num: _copy, np.real: _return_unchanged,
     np.ndim: _number_of_axes, np.shape: _shape, np.size: _size, np.result_type: _common_type,
     np.iscomplexobj: _return_false, np.isrealobj: _return_true, **COMPOSITIONS,
 }  # fmt: skip

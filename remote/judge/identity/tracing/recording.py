@@ -86,7 +86,6 @@ def patched_creation(recorder: ArrayRecorder) -> Iterator[None]:
     """Make NumPy's functions that create float arrays create recording arrays."""
     own = {name: _make_creator(getattr(np, name), recorder, make) for name, make in _CREATORS.items()}
     own |= {name: _make_converter(getattr(np, name)) for name in _CONVERTERS}
-    own["ndarray"] = _make_array_class(np.ndarray, recorder)
     before = {name: getattr(np, name) for name in own}
     vars(np).update(own)
     try:
@@ -125,33 +124,13 @@ def _make_creator(
     return create
 
 
-def _make_array_class(original: Any, recorder: ArrayRecorder) -> type:
-    """A class in the place of NumPy's, which records the float arrays that a reference makes of it."""
-
-    class ArrayClass(type):
-        def __instancecheck__(cls, value: Any) -> bool:
-            return isinstance(value, original)
-
-        def __subclasscheck__(cls, kind: type) -> bool:
-            return issubclass(kind, original)
-
-        def __getattr__(cls, name: str) -> Any:
-            return getattr(original, name)
-
-    class ndarray(metaclass=ArrayClass):  # noqa: N801  NumPy's name
-        def __new__(cls, shape: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
-            if args or kwargs or np.dtype(dtype).kind not in _FLOATS or _is_internal_caller():
-                return original(shape, dtype, *args, **kwargs)
-            return functions.empty(recorder, shape, dtype)
-
-    return ndarray
-
-
 def _make_converter(original: Any) -> Callable[..., Any]:
+    copies, orders = original is np.array, original is np.ascontiguousarray  # before others stand there
+
     def convert(value: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """Like NumPy's function; a recording array is converted as by `astype`."""
         if isinstance(value, RecordedArray):
-            copied = kwargs.get("copy", original is np.array)
+            copied = kwargs.get("copy", copies) or (orders and not value.shadow.flags.c_contiguous)
             return value.astype(dtype or value.dtype) if copied or dtype is not None else value
         listed = isinstance(value, list | tuple) and any(isinstance(item, RecordedArray) for item in value)
         if listed and not _is_internal_caller():

@@ -104,11 +104,11 @@ def _is_regular(chain: RecurrenceChain, nodes: Sequence[ExpressionNode]) -> bool
 
 
 def _is_independent(chain: RecurrenceChain, nodes: Sequence[ExpressionNode], needed: Sequence[int]) -> bool:
-    """Whether no factor or term of the chain depends on its states."""
+    """Whether no factor or term of the chain is one of its states, or depends on one."""
     inside = {*chain.states}
     depends: set[int] = set()
     for number in needed:
         own = number in inside or number in chain.products
         if not own and any(at in inside or at in depends for at in nodes[number].args):
             depends.add(number)
-    return not chain.needed_operations & depends
+    return not chain.needed_operations & (depends | inside)

@@ -280,7 +280,7 @@ class _Stacker:
         padded = (len(places), *(1,) * (rank - len(shape)), *shape)
         inner = (*(0,) * (rank - len(shape)), *strides_of(shape))
         entries = [place.entry for place in places]
-        step = _common_step(entries) if places[0].entry is not None else None
+        step = _common_step(entries)
         if step is None or len({place.number for place in places}) > 1:
             return self._assemble_arguments(places, padded, strides_of(shape))
         if padded == self.table.nodes[places[0].number].shape and step == 1:
@@ -294,7 +294,9 @@ class _Stacker:
         return self.table.add("assemble", (base, *map(self.single_result, places)), where)
 
 
-def _common_step(numbers: Sequence[Any]) -> int | None:
-    """The common difference of consecutive numbers; None if there is none."""
+def _common_step(numbers: Sequence[int | None]) -> int | None:
+    """The common difference of consecutive numbers; None if there is none, or a number is missing."""
+    if None in numbers:
+        return None
     steps = np.diff(np.array(numbers, np.int64))
     return int(steps[0]) if steps.size and (steps == steps[0]).all() else None
