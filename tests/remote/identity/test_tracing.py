@@ -12,6 +12,7 @@ from remote.judge.identity.domain import Planes
 from remote.judge.identity.expression import InvalidExpressionError, load_expression
 from remote.judge.identity.expression_evaluation import evaluate_boxes
 from remote.judge.identity.floats import FloatDomain
+from remote.judge.identity.tracing import recording
 from remote.judge.identity.tracing.arrays import UntraceableError
 from remote.judge.identity.tracing.recording import record_reference
 from remote.judge.tiles import OutputTile
@@ -439,6 +440,15 @@ def test_the_error_function_is_followed_where_numpy_has_no_name_for_it():
     assert np.vectorize.__call__ is call
     with pytest.raises(UntraceableError):
         record_reference(np.vectorize(math.gamma), [(x.shape, x.dtype)], [x.shape])
+
+
+def test_a_fault_of_putting_loops_together_is_told_as_a_reason(monkeypatch):
+    def fails(*_):
+        raise KeyError(3)
+
+    monkeypatch.setattr(recording, "stack_operations", fails)
+    with pytest.raises(UntraceableError, match="could not be put together: KeyError: 3"):
+        record_reference(lambda x: x + 1, [((2,), np.dtype(np.float32))], [(2,)])
 
 
 # --- results that are read where they were written ---

@@ -62,7 +62,11 @@ def record_reference(
     if [recorder.table.nodes[number].shape for number in numbers] != list(outputs):
         raise UntraceableError("what it returns has other shapes when it is followed")
     recorded = ArrayExpression(recorder.table.nodes, recorder.table.arrays, numbers, recorder.lines)
-    return stack_operations(recorded, recorder.table.inputs)
+    try:
+        return stack_operations(recorded, recorder.table.inputs)
+    except Exception as error:  # a fault of ours must not end the process that computes the outputs
+        text = f"its loops could not be put together: {type(error).__name__}: {error}"
+        raise UntraceableError(text) from error
 
 
 def _locate(text: str, error: Exception, recorder: ArrayRecorder) -> UntraceableError:
