@@ -31,8 +31,6 @@ from remote.judge.identity.expression import (
 
 MAX_ARRAY_ELEMENTS = 1 << 32
 """Elements of the largest array that can be traced; they take address space, never memory."""
-
-
 _LOOKED_BACK = 4
 """Writes that a read looks back at, for one to the same place: recurrences need their last few results."""
 _OVERLAP_WORK: Any = 1000  # the stubs know only 0 and -1
