@@ -398,7 +398,14 @@ REFUSED = {
     "integer results": (lambda x, y: _written_to_integers(x), "numbers"),
     "an error": (lambda x, y: x @ y, "matmul"),
     "other shapes": (lambda x, y: x[:3], "other shapes"),
+    "rounded by writing": (lambda x, y: _put((x * 10).astype(np.int32), y * 10), "which would round"),
+    "made true by writing": (lambda x, y: _put(x > 0, 3), "which would round"),
 }
+
+
+def _put(out, values):
+    out[0] = values if np.ndim(values) == 0 else values[0]
+    return out * 1.0
 
 
 def _written_to_integers(x):

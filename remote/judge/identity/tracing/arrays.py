@@ -295,7 +295,10 @@ class RecordedArray(NDArrayOperatorsMixin):
     def write_part(self, target: Array, value: Any) -> None:
         """Write to a part of the buffer, given by its shadow."""
         if not isinstance(value, RecordedArray):
-            value = self.recorder.make_array(self.recorder.add_constant(np.asarray(value)))
+            array = np.asarray(value)
+            value = self.recorder.make_array(self.recorder.add_constant(array), array.dtype)
+        if self.dtype.kind in "iub" and not np.can_cast(value.dtype, self.dtype, "same_kind"):
+            raise UntraceableError(f"it writes {value.dtype} to an array of {self.dtype}, which would round")
         if value.shape != target.shape:
             while value.ndim > target.ndim:
                 value = value[0]  # leading axes of size one, which NumPy drops
