@@ -10,6 +10,7 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from state.model import Digest, digest_of
 
@@ -17,6 +18,9 @@ MAX_SOURCE_BYTES = 1 << 18
 
 _MAX_FIELD_CHARS = 1 << 26
 """Fields of an f-string times its length: Python before 3.12 reads the string anew for each field."""
+
+_MORE_TRIES = 4
+"""How often a text is parsed again while other threads disturb it."""
 
 _STRINGS = re.compile(
     r"""\#[^\r\n]*|([A-Za-z]{0,2})("{3}|'{3}|"|')((?:[^\\"']++|\\.|(?!\2)["'])*+)(?:\2)?""", re.DOTALL
@@ -39,9 +43,17 @@ def parse_source(source: bytes) -> ast.Module:
         text = source.decode()
         if source.count(b"{") * len(source) > _MAX_FIELD_CHARS:
             _check_fields(text)
-        return ast.parse(text, feature_version=(3, 11))
+        return _parse_text(text)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(f"the source cannot be parsed: {error or type(error).__name__}") from error
+
+
+def _parse_text(text: str) -> ast.Module:
+    """Parse a text; CPython 3.11 may fail while others parse, because all threads share the tree's depth."""
+    for _ in range(_MORE_TRIES):
+        with suppress(SystemError):
+            return ast.parse(text, feature_version=(3, 11))
+    return ast.parse(text, feature_version=(3, 11))
 
 
 def _check_fields(text: str) -> None:

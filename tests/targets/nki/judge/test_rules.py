@@ -273,3 +273,22 @@ def test_an_f_string_that_takes_seconds_to_parse_is_refused_unparsed(monkeypatch
 )
 def test_many_braces_that_take_no_time_to_parse_pass(text):
     assert rules.find_first_offence(f"a = 1\n{text}\n".encode()) is None
+
+
+@pytest.mark.parametrize(("failures", "read"), [(1, True), (4, True), (5, False)])
+def test_a_text_is_parsed_again_if_another_thread_disturbed_it(monkeypatch, failures, read):
+    left = failures
+
+    def disturbed(*args: object, whole=ast.parse, **kwargs: object) -> ast.AST:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise SystemError("AST constructor recursion depth mismatch")
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(ast, "parse", disturbed)
+    if read:
+        assert isinstance(parse_source(b"x = 1"), ast.Module)
+    else:
+        with pytest.raises(SystemError):
+            parse_source(b"x = 1")
