@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from nki_sim.errors import KernelError
@@ -78,13 +80,18 @@ def _local_gather_touches(views: Views, values: Values) -> dict[str, Array]:
     }
 
 
+def source_partitions(mask: Sequence[int] | Array, lanes: Array) -> Array:
+    """The partitions that a shuffle brings to these: `mask` names one of the same quadrant for each."""
+    found: Array = lanes - lanes % QUADRANT + np.asarray(mask)[lanes % QUADRANT]
+    return found
+
+
 def _shuffle_moves(views: Views, values: Values) -> tuple[Array, Array]:
     """Partitions that a shuffle writes, and the partitions they come from."""
     mask, lanes = values["shuffle_mask"], np.arange(len(views["dst"]))
     assert isinstance(mask, tuple)
-    chosen = np.array(mask)[lanes % QUADRANT]
-    moved = chosen != UNMODIFIED
-    return lanes[moved], (lanes - lanes % QUADRANT + chosen)[moved]
+    moved = lanes[np.array(mask)[lanes % QUADRANT] != UNMODIFIED]
+    return moved, source_partitions(mask, moved)
 
 
 def _nc_stream_shuffle(views: Views, values: Values) -> None:

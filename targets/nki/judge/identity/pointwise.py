@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from nki_sim.forms import Form
-from nki_sim.operators.rules.search import QUADRANT
 from nki_sim.program.ir import Ints
 from nki_sim.semantics import SEMANTICS
 from nki_sim.semantics.arrays import Array
 from nki_sim.semantics.common import as_float
+from nki_sim.semantics.gather import source_partitions
 from remote.judge.identity.domain import Planes
 from targets.nki.judge.identity.instruction_operations import (
     InstructionOperation,
@@ -56,7 +56,7 @@ def shuffle_mask(form: Form) -> Ints:
 def _reach_shuffled(form: Form, part: OperandElements) -> dict[str, OperandElements]:
     """The partition of the same quadrant that the mask names for each partition."""
     lanes: Ints = part.rows.reshape(-1)
-    rows = lanes - lanes % QUADRANT + shuffle_mask(form)[lanes % QUADRANT]
+    rows = source_partitions(shuffle_mask(form), lanes)
     return {"src": OperandElements(rows.reshape(-1, 1), part.columns)}
 
 
