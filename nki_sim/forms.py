@@ -238,6 +238,11 @@ def reach_below(dims: Dims) -> int:
     return -sum(step * (count - 1) for step, count in dims if step < 0)
 
 
+def drop_idle_steps(dims: Dims) -> Dims:
+    """The pattern with step 0 for each dimension of one element, whose step moves nothing."""
+    return tuple((step if count > 1 else 0, count) for step, count in dims)
+
+
 def merge_dims(dims: Dims) -> Dims:
     """Merge neighbouring dimensions that one (step, count) pair can cover."""
     out: list[tuple[int, int]] = []

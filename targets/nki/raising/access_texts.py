@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from nki_sim.forms import Dims
+from nki_sim.forms import Dims, drop_idle_steps
 from targets.nki.raising.instruction_rows import RowOperand, TileClass, locate, match_dimensions
 from targets.nki.raising.loop_recognition import AffineNumber
 
@@ -123,7 +123,8 @@ def _reshaped(name: str, item: RowOperand, offset: AffineNumber, scope: LoopScop
     """A whole tensor, perhaps in another shape."""
     del scope
     sizes = tuple(count for _, count in item.dims)
-    if any(offset) or item.dims != _row_major(sizes) or prod(sizes) != prod(item.home.shape):
+    walks = drop_idle_steps(item.dims) == drop_idle_steps(_row_major(sizes))
+    if any(offset) or not walks or prod(sizes) != prod(item.home.shape):
         return None
     if item.home.on_chip and sizes[0] != item.home.shape[0]:
         return None
@@ -140,7 +141,7 @@ def _broadcast_rows(name: str, item: RowOperand, offset: AffineNumber, scope: Lo
     shape = (*(1 for _ in range(added)), *item.home.shape)
     wider = TileClass(shape, item.home.dtype, item.home.buffer, None)
     place = _split_offset(wider, offset, scope)
-    if place is None or match_dimensions(wider, item.dims) is None:
+    if place is None or not _is_window(wider, item.dims, place, scope):
         return None
     return _windowed(f"{name}.reshape({shape})", wider, item.dims, place=place, scope=scope)
 
@@ -153,7 +154,7 @@ def _split_window(name: str, item: RowOperand, offset: AffineNumber, scope: Loop
     order = sorted(range(len(item.dims)), key=lambda axis: (-item.dims[axis][0], axis))
     pairs = [item.dims[axis] for axis in order]
     for joined, splits in _joinings(pairs):
-        if match_dimensions(item.home, tuple(joined)) is None:
+        if not _is_window(item.home, tuple(joined), place, scope):
             continue
         text = _windowed(name, item.home, tuple(joined), place=place, scope=scope)
         for axis, sizes in reversed(splits):
@@ -190,6 +191,18 @@ def _joinings(
                 joined = [*pairs[:start], (part[-1][0], prod(c for _, c in part)), *pairs[start + length :]]
                 found.append((joined, [(start, tuple(count for _, count in part))]))
     return [(list(pairs), []), *found]
+
+
+def _is_window(home: TileClass, dims: Dims, place: Sequence[AffineNumber], scope: LoopScope) -> bool:
+    """Whether a pattern from a place is a window along the declared dimensions, which no iteration leaves."""
+    pairs = match_dimensions(home, dims)
+    if pairs is None:
+        return False
+    reached = (
+        scope.largest(start) + (0 if pair is None else dims[pair][0] // stride * (dims[pair][1] - 1))
+        for pair, start, stride in zip(pairs, place, home.strides, strict=True)
+    )
+    return all(last < size for last, size in zip(reached, home.shape, strict=True))
 
 
 def _split_offset(home: TileClass, offset: AffineNumber, scope: LoopScope) -> list[AffineNumber] | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nki_sim.dtypes import DTYPES
+from nki_sim.operators import OPERATORS
 from targets.nki.raising.instruction_rows import InstructionRow, Parameter, RowKey, RowOperand, TileClass
 
 MAX_FILLED_BYTES = 96 << 10
@@ -83,14 +84,19 @@ def load_broadcasts(rows: Sequence[InstructionRow]) -> list[InstructionRow]:
 
 
 def _single_row_loads(rows: Iterable[InstructionRow]) -> dict[int, InstructionRow]:
-    """Transfers of arguments to tiles of one partition that only shuffles read, by tile."""
+    """Transfers of what nothing writes to tiles of one partition that only shuffles read, by tile."""
+    rows = list(rows)
+    written = {
+        item.tensor for row in rows for item in row.key.operands if item.role in OPERATORS[row.key.op].outputs
+    }
     loads: dict[int, InstructionRow] = {}
     others = set[int]()
     for row in rows:
         for role, place in _places(row).items():
             if place.tile is None:
                 continue
-            if row.key.op == "dma_copy" and role == "dst" and place.tile not in loads and _loads_row(row):
+            loaded = row.key.op == "dma_copy" and role == "dst" and place.tile not in loads
+            if loaded and _loads_row(row) and _places(row)["src"].operand.tensor not in written:
                 loads[place.tile] = row
             elif row.key.op != "nc_stream_shuffle" or role != "src":
                 others.add(place.tile)
@@ -99,8 +105,8 @@ def _single_row_loads(rows: Iterable[InstructionRow]) -> dict[int, InstructionRo
 
 def _loads_row(row: InstructionRow) -> bool:
     dst, src = (_places(row)[role] for role in ("dst", "src"))
-    plain = not src.operand.flat and not src.operand.column_step and src.operand.dims[0][1] == 1
-    return plain and src.tile is None and dst.whole and dst.operand.home.shape[0] == 1
+    one_row = not src.operand.column_step and src.operand.dims[0][1] == 1
+    return one_row and src.tile is None and dst.whole and dst.operand.home.shape[0] == 1
 
 
 def _broadcast_at(

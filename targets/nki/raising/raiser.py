@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
-from nki_sim.forms import Form, Site
+from nki_sim.forms import Form, Operand, Site, drop_idle_steps
 from nki_sim.program.ir import Program
 from state.model import CanonicalKernel, Digest
 from targets.nki.raising.canonical_source import write_source
@@ -59,7 +60,12 @@ def _site_meaning(site: Site) -> object:
 
 
 def _form_meaning(form: Form) -> object:
-    return form.op, form.engine, form.operands, form.params
+    return form.op, form.engine, tuple(map(_operand_meaning, form.operands)), form.params
+
+
+def _operand_meaning(operand: Operand) -> Operand:
+    """The operand without steps that move nothing, unless an index may give them a meaning."""
+    return operand if operand.index_step else replace(operand, dims=drop_idle_steps(operand.dims))
 
 
 def raise_program(program: Program, source: str) -> str:

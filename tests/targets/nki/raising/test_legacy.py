@@ -103,6 +103,15 @@ SUMS = f"""{HEADER}def kernel(x, scale):
         nl.store(out[i * 128:(i + 1) * 128, 0:N], total[i, 0:128, 0:N])
     return out
 """
+SCALED = f"""{HEADER}def kernel(x, scale):
+    out = nl.ndarray((256, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    row = nl.load(scale.reshape((1, 64))[nl.arange(1)[:, None], nl.arange(64)[None, :]])
+    wide = row.broadcast_to((128, 64))
+    for i in nl.affine_range(2):
+        t = nl.load(x[i * 128:(i + 1) * 128, 0:64])
+        nl.store(out[i * 128:(i + 1) * 128, 0:64], nl.multiply(t, wide))
+    return out
+"""
 LARGEST = f"""{HEADER}def kernel(x):
     out = nl.ndarray((256, 1), dtype=x.dtype, buffer=nl.shared_hbm)
     most = nl.ndarray((2, nl.par_dim(128), 1), dtype=x.dtype, buffer=nl.sbuf)
@@ -125,6 +134,43 @@ def test_sums_begin_before_their_loops_and_rows_are_loaded_to_all_partitions() -
     assert raised.index("nisa.memset(") < raised.index("nisa.dma_copy(")
     assert "src=scale[i : i + 1, :].broadcast(0, 128))" in raised
     assert "nc_stream_shuffle" not in raised
+    np.testing.assert_array_equal(run(trace(raised, *shapes), *shapes), run(before, *shapes))
+
+
+def test_a_vector_is_loaded_to_all_partitions() -> None:
+    shapes = (256, 64), (64,)
+    before = trace(SCALED, *shapes)
+    raised = raise_program(before, SCALED)
+    assert "src=scale.reshape((1, 64)).broadcast(0, 128))" in raised
+    assert "nc_stream_shuffle" not in raised
+    np.testing.assert_array_equal(run(trace(raised, *shapes), *shapes), run(before, *shapes))
+
+
+LOADED_BEFORE_A_STORE = f"""{HEADER}def kernel(x):
+    out = nl.ndarray((256, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x[0:128, 0:64])
+    nl.store(out[0:128, 0:64], t)
+    row = nl.load(out.reshape((2, 8192))[0:1, 0:64])
+    nl.store(out[0:128, 0:64], nl.multiply(t, 3.0))
+    nl.store(out[128:256, 0:64], nl.multiply(row.broadcast_to((128, 64)), 2.0))
+    return out
+"""
+
+
+def test_a_row_is_loaded_before_another_store_to_its_tensor() -> None:
+    before = trace(LOADED_BEFORE_A_STORE, (128, 64))
+    raised = raise_program(before, LOADED_BEFORE_A_STORE)
+    np.testing.assert_array_equal(run(trace(raised, (128, 64)), (128, 64)), run(before, (128, 64)))
+
+
+def test_a_row_that_goes_on_in_the_next_declared_row_is_no_window() -> None:
+    source = SCALED.replace("scale.reshape((1, 64))", "scale.reshape((1, 256))").replace(
+        "nl.arange(64)[None, :]])\n    wide", "32 + nl.arange(64)[None, :]])\n    wide"
+    )
+    shapes = (256, 64), (4, 64)
+    before = trace(source, *shapes)
+    raised = raise_program(before, source)
+    assert "src=scale.ap(pattern=[[0, 128], [1, 64]], offset=32))" in raised
     np.testing.assert_array_equal(run(trace(raised, *shapes), *shapes), run(before, *shapes))
 
 

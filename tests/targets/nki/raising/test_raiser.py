@@ -488,3 +488,17 @@ def test_programs_that_differ_in_one_window_have_different_digests() -> None:
     assert program_digest(trace(TUTORIAL, X)) != program_digest(trace(other, X))
     renamed = TUTORIAL.replace("tile", "t").replace("nl.t_size", "nl.tile_size")
     assert program_digest(trace(TUTORIAL, X)) == program_digest(trace(renamed, X))
+
+
+def test_a_vector_as_a_row_is_raised_to_a_reshape() -> None:
+    source = _kernel("""
+    out = nl.ndarray((1, 1024), dtype=x.dtype, buffer=nl.shared_hbm)
+    row = nl.ndarray((1, 1024), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=row, src=x.ap([[1, 1], [1, 1024]], offset=0))
+    nisa.dma_copy(dst=out, src=row)
+    return out
+""")
+    before = trace(source, ((1024,),))
+    raised = raise_program(before, source)
+    assert "src=x.reshape((1, 1024))" in raised
+    assert program_digest(trace(raised, ((1024,),))) == program_digest(before)
