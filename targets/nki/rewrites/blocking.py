@@ -7,7 +7,7 @@ over the block. A tile that lives from one run to another gets a copy for each i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -113,6 +113,27 @@ def never_overlap(kernel: Kernel, loop: Loop, a: Access, b: Access, whatever: Co
     return _is_private(kernel, loop, a.tensor) or _are_disjoint(kernel, loop, a, b=b, around=around)
 
 
+def are_apart(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
+    """Whether two accesses to one tensor never meet, in whatever iterations of a loop and of those inside.
+
+    The loops around it are at the same iteration.
+    """
+    around = frozenset(item.id for item in loop.path)
+    inner = kernel.trips.keys() - around
+    for first, second in _pair_ranges(a, b):
+        low, high = _affine_part(first.start - second.start, around, const=True).value_range(kernel.trips)
+        inside = [_affine_part(item.start, inner).value_range(kernel.trips) for item in (first, second)]
+        low, high = low + inside[0][0] - inside[1][1], high + inside[0][1] - inside[1][0]
+        if low >= second.extent or -high >= first.extent:
+            return True
+    return False
+
+
+def _pair_ranges(a: Access, b: Access) -> Iterator[tuple[DimensionRange, DimensionRange]]:
+    """The ranges of two accesses to one tensor along each dimension, and which tiles of a list they pick."""
+    return zip((*_picked_tiles(a), *a.view.box), (*_picked_tiles(b), *b.view.box), strict=True)
+
+
 def _is_private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:
     declared = kernel.declarations.get(tensor.id)
     return declared is not None and loop in declared.path
@@ -123,8 +144,7 @@ def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, *, b: Access, around: f
 
     The loops in `around` are at the same iteration for both accesses; all others may differ.
     """
-    places = zip((*_picked_tiles(a), *a.view.box), (*_picked_tiles(b), *b.view.box), strict=True)
-    for first, second in places:
+    for first, second in _pair_ranges(a, b):
         step = first.start.coefficient(loop.id)
         same = step == second.start.coefficient(loop.id)
         low, high = _affine_part(first.start - second.start, around, const=True).value_range(kernel.trips)

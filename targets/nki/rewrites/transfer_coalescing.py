@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import libcst as cst
 
 from targets.nki.rewrites import syntax
+from targets.nki.rewrites.blocking import are_apart
 from targets.nki.rewrites.declarations import shape_texts
+from targets.nki.rewrites.elementwise import has_plain_arguments
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind, loop_contains
 from targets.nki.rewrites.loop_ranges import range_name
 from targets.nki.rewrites.slices import (
@@ -32,11 +35,16 @@ MOVED_OPERANDS = {"dma_copy": "src", "tensor_copy": "src", "activation": "data",
 
 @dataclass(frozen=True, eq=False)
 class CoalescePlan:
-    """`mover` can leave `loop` if `tile` holds the pieces of several iterations along `axis`."""
+    """`movers` can leave `loop` if `tile` holds the pieces of several iterations along `axis`."""
 
     kernel: Kernel
     loop: Loop
-    mover: Statement
+    movers: tuple[Statement, ...]
+    """Instructions that move the tile, each to a place of its own along the same dimension, in order.
+
+    Followers are among them: they combine the tile with what the first one made of it, as the lower half of a
+    split operand is what its upper half leaves.
+    """
     tile: Tensor
     dim: int
     """The dimension of the destination along which iterations are neighbours."""
@@ -59,29 +67,85 @@ def plan_coalesce(kernel: Kernel, loop: Loop, mover: Statement) -> CoalescePlan:
     source, goal = mover.find_access(MOVED_OPERANDS[mover.op]), mover.find_access("dst")
     if source is None or goal is None:
         raise RewriteRefused(f"{mover.op} does not move a tile")
-    _check_interference(kernel, loop, mover, source=source, goal=goal)
+    followers = [item for item in loop.body if isinstance(item, Statement) and _follows(item, mover, goal)]
+    _check_interference(kernel, loop, mover, goal=goal, moved=(source,), leaving=followers)
     _check_tile(kernel, loop, mover, tile=source.tensor)
-    dim, axis, grows = _find_axes(kernel, loop, mover, source=source, goal=goal)
-    return CoalescePlan(kernel, loop, mover, source.tensor, dim, axis, grows)
+    axes = _find_axes(kernel, loop, mover, source=source, goal=goal)
+    for item in followers:
+        made, *operands = item.accesses
+        _check_interference(kernel, loop, item, goal=made, moved=operands)
+        taken = next(access for access in operands if access.tensor.id == source.tensor.id)
+        if _find_axes(kernel, loop, item, source=taken, goal=made) != axes:
+            raise RewriteRefused(f"{item.op} puts its result in another order than {mover.op}")
+    others = [
+        item
+        for item in loop.body
+        if item is not mover
+        and isinstance(item, Statement)
+        and _moves_alike(kernel, loop, item, tile=source.tensor, axes=axes)
+    ]
+    movers = sorted((mover, *followers, *others), key=attrgetter("order"))
+    return CoalescePlan(kernel, loop, tuple(movers), source.tensor, *axes)
+
+
+def _follows(item: Statement, mover: Statement, goal: Access) -> bool:
+    """Whether an instruction combines the tile that the mover moves with what the mover made of it."""
+    source = mover.find_access(MOVED_OPERANDS[mover.op])
+    if item.op != "tensor_tensor" or item.guards or item.order < mover.order or not has_plain_arguments(item):
+        return False
+    made, *operands = item.accesses
+    return (
+        source is not None
+        and made.role == "dst"
+        and made.tensor.id not in {source.tensor.id, goal.tensor.id}
+        and sorted(access.tensor.id for access in operands) == sorted((source.tensor.id, goal.tensor.id))
+        and any(access.view == goal.view for access in operands)
+    )
+
+
+def _moves_alike(
+    kernel: Kernel, loop: Loop, item: Statement, *, tile: Tensor, axes: tuple[int, int, bool]
+) -> bool:
+    """Whether an instruction moves the same tile, and can leave the loop in the same way."""
+    source, goal = item.find_access(MOVED_OPERANDS.get(item.op, "")), item.find_access("dst")
+    if source is None or goal is None or source.tensor.id != tile.id or item.guards:
+        return False
+    try:
+        _check_interference(kernel, loop, item, goal=goal, moved=(source,))
+        _check_tile(kernel, loop, item, tile=tile)
+        return _find_axes(kernel, loop, item, source=source, goal=goal) == axes
+    except RewriteRefused:
+        return False
 
 
 def _check_interference(
-    kernel: Kernel, loop: Loop, mover: Statement, *, source: Access, goal: Access
+    kernel: Kernel,
+    loop: Loop,
+    mover: Statement,
+    *,
+    goal: Access,
+    moved: Sequence[Access],
+    leaving: Sequence[Statement] = (),
 ) -> None:
-    """Check that nothing else in the loop touches the destination, or changes what the mover reads."""
+    """Check that nothing else in the loop touches the destination, or changes what the mover reads.
+
+    Another part of the destination may be touched, if no iteration of the mover gets there. Those `leaving`
+    with the mover may touch it, too. The operands `moved` are the pieces of each iteration.
+    """
     if goal.reads:
         raise RewriteRefused(f"{mover.op} adds to what {goal.tensor.name} holds")
     for item in (item for item in kernel.statements if loop_contains(loop, item) and item is not mover):
         if item.kind is StatementKind.OPAQUE:
             raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {item.reason}")
-        if item.touches_tensor(goal.tensor):
+        same = [access for access in item.accesses if access.tensor.id == goal.tensor.id]
+        if item not in leaving and not all(are_apart(kernel, loop, goal, access) for access in same):
             raise RewriteRefused(f"{item.op} in the loop over {loop.var} also uses {goal.tensor.name}")
         if item.kind is StatementKind.BIND and item.binds & mover.uses:
             raise RewriteRefused(
                 f"{mover.op} uses {min(item.binds & mover.uses)}, which is bound in the loop"
             )
     for access in mover.accesses:
-        if access in (source, goal):
+        if access in (*moved, goal):
             continue
         changed = any(
             loop_contains(loop, item) and item.writes_tensor(access.tensor) for item in kernel.statements
@@ -174,10 +238,10 @@ class _CoalesceWriter:
             rest = syntax.with_leading_lines(loop.node, [])
             assert isinstance(rest, cst.For)
             made = [syntax.replace_body(rest, body)] if body else []
-            return [self._declare_wide_tile(front), *made, self._write_mover()]
+            return [self._declare_wide_tile(front), *made, *self._write_movers()]
         name = range_name(self._plan.kernel, loop)
         inner = syntax.make_loop(loop.var, f"{name}({self._span.first}, {self._span.stop})", body)
-        block = [self._declare_wide_tile(), inner, self._write_mover()]
+        block = [self._declare_wide_tile(), inner, *self._write_movers()]
         outer = syntax.make_loop(
             self._outer, f"{name}({syntax.group_factor(loop.stop, first=True)} // {self._constant})", block
         )
@@ -186,7 +250,7 @@ class _CoalesceWriter:
     def _rewrite_node(self, node: Node) -> list[cst.BaseStatement] | None:
         if not isinstance(node, Statement):
             return None
-        if node is self._plan.mover or node.tensor == self._plan.tile:
+        if node in self._plan.movers or node.tensor == self._plan.tile:
             return []
         return (
             [syntax.reindex_tensor(node.node, self._plan.tile.name, self._index_piece)]
@@ -242,17 +306,26 @@ class _CoalesceWriter:
         comments = [line for line in syntax.leading_lines(item.node) if line.comment]
         return syntax.with_leading_lines(new, [*front, *comments])
 
-    def _write_mover(self) -> cst.BaseStatement:
-        plan, goal = self._plan, self._plan.mover.find_access("dst")
-        assert goal is not None
-        base, parts = split_windows(plan.kernel, plan.mover.texts["dst"], goal.tensor)
-        words = [part.text for part in parts]
-        words[plan.dim] = widen_window(goal.view, plan.dim, plan.loop, parts[plan.dim].lower, self._span)
+    def _write_movers(self) -> list[cst.BaseStatement]:
+        return list(map(self._write_mover, self._plan.movers))
+
+    def _write_mover(self, mover: Statement) -> cst.BaseStatement:
+        """The instruction for all iterations: the wide tile, and the parts of all of them."""
         changes: dict[str, str | None] = {
-            "dst": f"{base}[{', '.join(words)}]",
-            MOVED_OPERANDS[plan.mover.op]: self._name,
+            access.role: self._name
+            if access.tensor.id == self._plan.tile.id
+            else self._widen_part(mover.texts[access.role], access)
+            for access in mover.accesses
+            if access.tensor.id == self._plan.tile.id or self._plan.loop.id in access.view.loops
         }
-        return syntax.replace_arguments(plan.mover.node, changes)
+        return syntax.replace_arguments(mover.node, changes)
+
+    def _widen_part(self, text: str, access: Access) -> str:
+        plan = self._plan
+        base, parts = split_windows(plan.kernel, text, access.tensor)
+        words = [part.text for part in parts]
+        words[plan.dim] = widen_window(access.view, plan.dim, plan.loop, parts[plan.dim].lower, self._span)
+        return f"{base}[{', '.join(words)}]"
 
 
 def _wide_name(name: str) -> str:

@@ -120,6 +120,58 @@ def test_copies_of_turned_tiles_share_a_bank():
     )
 
 
+TURN = "nisa.tensor_copy(dst=left[:, q, :], src=turned)"
+TWICE = (
+    ("left = nl.ndarray((P, k // P, P)", "left = nl.ndarray((P, 2, k // P, P)"),
+    (TURN, "\n            ".join(TURN.replace("[:, q", f"[:, {half}, q") for half in "01")),
+    ("stationary=left[:, q, :]", "stationary=left[:, 1, q, :]"),
+)
+
+
+def test_copies_of_one_tile_to_parts_of_another_become_one_each():
+    made = sample(*TWICE)
+    source = find_rewrite(made, "coalesce", TURNED, {"iterations": 4})
+    assert relative_error(made, source) < 2e-5
+    assert source.count("nisa.tensor_copy(dst=left[") == source.count("src=turned_wide") == 2
+
+
+LEFT = "left = nl.ndarray((P, k // P, P), dtype=a.dtype, buffer=nl.sbuf)"
+SUM = "nisa.tensor_tensor(dst=low[:, q, :], data1=turned, data2=left[:, q, :], op=nl.add)"
+LOW = (
+    (LEFT, f"{LEFT}\n        {LEFT.replace('left', 'low')}"),
+    (TURN, f"{TURN}\n            {SUM}"),
+    ("stationary=left[:, q, :]", "stationary=low[:, q, :]"),
+)
+
+
+def test_what_is_made_of_a_tile_and_its_copy_leaves_the_loop_with_the_copy():
+    made = sample(*LOW)
+    made = Sample(made.source, made.shapes, lambda a, b: 2 * a @ b)
+    source = find_rewrite(made, "coalesce", TURNED, {"iterations": 2})
+    assert relative_error(made, source) < 2e-5
+    flat = " ".join(source.split())
+    places = "q_block * MOVE_Q : (q_block + 1) * MOVE_Q"
+    assert f"dst=low[:, {places}, :], data1=turned_wide, data2=left[:, {places}, :], op=nl.add" in flat
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("data2=left[:, q, :]", "data2=left[:, k // P - 1 - q, :]"),
+        ("dst=low[:, q", "dst=low[:, k // P - 1 - q"),
+    ],
+)
+def test_what_is_made_of_other_parts_stays(old: str, new: str):
+    made = sample(*LOW, (old, new))
+    reason = find_refusal(made, "coalesce", TURNED)
+    assert "also uses left" in reason or "do not write neighbouring parts of low" in reason
+
+
+def test_copies_whose_parts_meet_in_some_iterations_stay():
+    made = sample((TURN, f"{TURN}\n            {TURN.replace('[:, q', '[:, k // P - 1 - q')}"))
+    assert find_refusal(made, "coalesce", TURNED) == "tensor_copy in the loop over q also uses left"
+
+
 def test_a_drain_waits_for_the_store_to_be_coalesced_first():
     first = find_rewrite(sample(), "coalesce", STORE, {"iterations": 4})
     second = Sample(first, SHAPES, sample().meaning)
