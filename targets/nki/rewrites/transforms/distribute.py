@@ -148,10 +148,10 @@ def plan_loop_split(kernel: Kernel, cut: LoopSplit) -> BlockPlan:
     if loop.index_text is None:
         raise RewriteRefused(f"the loop over {loop.var} does not count by one")
     nodes = list(walk_nodes(loop.body))
-    for node in nodes:
-        if isinstance(node, Loop) and loop.id in node.start.loops:
-            raise RewriteRefused(f"the bounds of the loop over {node.var} depend on {loop.var}")
     statements = [node for node in nodes if isinstance(node, Statement)]
+    counted = {node.var for node in nodes if isinstance(node, Loop)}
+    if loop.var in counted.union(*(item.binds for item in statements)):
+        raise RewriteRefused(f"{loop.var} means something else in a part of its loop")
     for item in statements:
         if item.kind is StatementKind.OPAQUE:
             raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {item.reason}")

@@ -16,7 +16,7 @@ from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.blocking import BlockPlan, MultiBufferWriter
 from targets.nki.rewrites.estimate import ENGINES
-from targets.nki.rewrites.kernel_ir import Kernel, Node
+from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, StatementKind, walk_nodes
 from targets.nki.rewrites.loop_ranges import ordered_range_name, range_name
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.transforms.distribute import (
@@ -29,7 +29,7 @@ from targets.nki.rewrites.transforms.distribute import (
 BUFFER_COUNT = 2
 """Buffers of a tile that crosses the cut: one is written while the other is read."""
 COMPUTE_ENGINES = frozenset(ENGINES) - {"dma", "descriptor"}
-"""Engines whose gaps are filled; loads already run ahead as far as there is room."""
+"""Engines whose gaps are filled."""
 MIN_TRIPS = 4
 """Number of iterations from which some are left for a loop besides those at the ends."""
 
@@ -46,7 +46,8 @@ class Pipeline(Transform[LoopSplit]):
 
     def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, LoopSplit]:
         del target
-        return find_loop_splits(kernel, COMPUTE_ENGINES, _is_handed_over)
+        found = find_loop_splits(kernel, COMPUTE_ENGINES, _is_handed_over)
+        return {site: cut for site, cut in found.items() if not _only_loads(cut) or _is_long(cut)}
 
     def list_choices(self, kernel: Kernel, target: Target, place: LoopSplit) -> tuple[Choice, ...]:
         if max_buffers(_plan_pipeline(kernel, place), target) < BUFFER_COUNT:
@@ -69,9 +70,22 @@ class Pipeline(Transform[LoopSplit]):
 
 
 def _is_handed_over(before: Sequence[str], engine: str) -> bool:
-    """Whether the engine after the cut goes on with what another engine made."""
+    """Whether the engine after the cut goes on with what another engine made, or with what was loaded."""
     made = [name for name in before if name in COMPUTE_ENGINES]
-    return bool(made) and made[-1] != engine
+    return made[-1] != engine if made else bool(before)
+
+
+def _only_loads(cut: LoopSplit) -> bool:
+    items = (item for item in walk_nodes(cut.loop.body[: cut.at]) if isinstance(item, Statement))
+    return not any(item.engine in COMPUTE_ENGINES for item in items if item.kind is StatementKind.OPERATE)
+
+
+def _is_long(cut: LoopSplit) -> bool:
+    """Whether loops follow the cut. Only of long iterations loads do not run ahead of themselves.
+
+    Transfers are issued in order, so the next iteration's loads follow all that this one still has to load.
+    """
+    return any(isinstance(node, Loop) for node in cut.loop.body[cut.at :])
 
 
 def _plan_pipeline(kernel: Kernel, cut: LoopSplit) -> BlockPlan:

@@ -81,6 +81,23 @@ def test_parts_of_a_block_are_distributed_further():
     assert relative_error(block, source) < 2e-5
 
 
+def test_blocks_are_distributed_further():
+    made = sample(trips=16)
+    once = find_rewrite(made, "distribute", SITE, {"iterations": 2})
+    blocks = Sample(once, made.shapes, made.meaning)
+    source = find_rewrite(blocks, "distribute", "i_block before activation to turned", {"iterations": 4})
+    assert "data=rows[:, i_block % AHEAD_BLOCK, i % AHEAD_I, :]" in source
+    assert relative_error(blocks, source) < 2e-5
+
+
+@pytest.mark.parametrize("technique", ["distribute", "pipeline"])
+def test_a_loop_whose_variable_is_counted_again_inside_stays(technique: str):
+    made = sample(
+        inside="for i in nl.affine_range(i * 1, i + 1):\n            nisa.tensor_copy(dst=rows, src=rows)"
+    )
+    assert find_refusal(made, technique, SITE) == "i means something else in a part of its loop"
+
+
 def product_of_rows() -> Sample:
     """Its first part leaves a tile in PSUM to the second, behind `i before tensor_scalar to turned`."""
     product = sample(

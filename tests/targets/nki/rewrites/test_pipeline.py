@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.kernels import TARGET, Sample, relative_error
 from tests.support.rewrite_outcomes import find_refusal, find_rewrite, list_rewrites_by_site
+from tests.targets.nki.rewrites.test_coalesce import sample as product
 from tests.targets.nki.rewrites.test_distribute import SITE, product_of_rows, sample
 
 STEADY = """
@@ -54,6 +55,27 @@ def test_parts_of_a_distributed_loop_are_pipelined():
     halves = Sample(once, made.shapes, made.meaning)
     source = find_rewrite(halves, "pipeline", "i#2 before activation to rows", {})
     assert relative_error(halves, source) < 2e-5
+
+
+def test_blocks_whose_loops_begin_with_their_number_are_pipelined():
+    made = sample(trips=16)
+    once = find_rewrite(made, "distribute", SITE, {"iterations": 2})
+    blocks = Sample(once, made.shapes, made.meaning)
+    source = find_rewrite(blocks, "pipeline", "i_block before activation to turned", {})
+    assert "rows = nl.ndarray((P, 2, AHEAD_I, n), dtype=x.dtype, buffer=nl.sbuf)" in source
+    assert "data=rows[:, i_block_turn, i % AHEAD_I, :]" in source
+    assert relative_error(blocks, source) < 2e-5
+
+
+def test_long_iterations_load_for_the_next_one_first():
+    made = product()
+    made = Sample(made.source, ((512, 512), (512, 1024)), made.meaning)
+    source = find_rewrite(made, "pipeline", "i before nc_transpose to turned", {})
+    assert relative_error(made, source) < 2e-5
+    load = source.index("dst=rows[:, 1 - i_turn, :]")
+    assert load < source.index("data=rows[:, i_turn, q * P : (q + 1) * P]")
+    short = "q#2 before nc_transpose to turned"  # its loads run ahead of themselves
+    assert short not in list_rewrites_by_site(made, "pipeline")
 
 
 def test_a_tile_may_tell_its_own_width_in_its_subscripts():
