@@ -1,8 +1,8 @@
-"""Forwarding: an instruction writes directly where a later copy would put its result."""
+"""Forwarding: an instruction works where a later copy would put its result, or on what the copy took."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import libcst as cst
@@ -12,10 +12,12 @@ from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import names_in
 from targets.nki.rewrites.elementwise import find_sole_writer
 from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
+from targets.nki.rewrites.part_forwarding import compute_copied_parts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor
 
 WRITE_DESTINATION, READ_SOURCE = "write the destination", "read the source"
+COMPUTE_PARTS = "compute each part where it is copied"
 
 
 class Forward(Transform[Statement]):
@@ -31,7 +33,7 @@ class Forward(Transform[Statement]):
 
     def list_choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
         reasons, found = [], []
-        for way in (WRITE_DESTINATION, READ_SOURCE):
+        for way in _WAYS:
             try:
                 self.apply(kernel, target, place, {"by": way})
                 found.append({"by": way})
@@ -43,11 +45,7 @@ class Forward(Transform[Statement]):
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del target
-        return (
-            _write_destination(kernel, place)
-            if choice["by"] == WRITE_DESTINATION
-            else read_copied_source(kernel, place)
-        )
+        return _WAYS[str(choice["by"])](kernel, place)
 
 
 def _may_rebind_destination(
@@ -159,6 +157,13 @@ def read_copied_source(kernel: Kernel, copy: Statement) -> str:
         return [syntax.replace_arguments(node.node, dict.fromkeys(mine, text))]
 
     return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
+
+
+_WAYS: dict[str, Callable[[Kernel, Statement], str]] = {
+    WRITE_DESTINATION: _write_destination,
+    READ_SOURCE: read_copied_source,
+    COMPUTE_PARTS: compute_copied_parts,
+}
 
 
 def _reads_whole_tile(item: Statement, tile: Tensor) -> bool:
