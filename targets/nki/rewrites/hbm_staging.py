@@ -16,6 +16,9 @@ from targets.nki.rewrites.kernel_ir import Loop, Node, Statement, StatementKind,
 from targets.nki.rewrites.staging import StagePlan, check_may_precede
 from targets.nki.rewrites.transform import RewriteRefused
 
+HELD_TWICE = "is loaded, and HBM would hold it twice"
+"""Ends the reason against tiles that do not fit in SBUF and are only loaded."""
+
 
 def check_is_computed(plan: StagePlan) -> None:
     """Check that something else than transfers makes the tile: loading it again would cost as much.
@@ -25,7 +28,7 @@ def check_is_computed(plan: StagePlan) -> None:
     """
     made = (item for item in plan.group if item.kind is StatementKind.OPERATE)
     if all(item.op == "dma_copy" for item in made):
-        raise RewriteRefused(f"{plan.tensor.name} is loaded, and HBM would hold it twice")
+        raise RewriteRefused(f"{plan.tensor.name} {HELD_TWICE}")
 
 
 def emit_through_hbm(plan: StagePlan) -> str:

@@ -61,7 +61,8 @@ class RaisedParent:
     """The kernel to look ahead from, after `steps`; `reason` says why it was not raised.
 
     `raised` is the raised kernel before its tiles became clear, empty if it was not raised. `source` is
-    predicted to take `latency_ratio` times as long as the original.
+    predicted to take `latency_ratio` times as long as the original. `ported` says whether that was written in
+    the legacy namespace.
     """
 
     source: str
@@ -69,6 +70,7 @@ class RaisedParent:
     raised: str = ""
     reason: str = ""
     latency_ratio: float = 1.0
+    ported: bool = False
 
     def complete(self, answer: LookAheadAnswer) -> LookAheadAnswer:
         """Return an answer whose sequences begin with the parent as it was before."""
@@ -175,7 +177,8 @@ async def _write_canonical(
         choice={"source": digest_of(raised.encode())},
         speedup=round(1 / ratio, 6) if ported else 1.0,
     )
-    return RaisedParent(raised, (step,), raised, latency_ratio=ratio), after.latency_ms
+    parent = RaisedParent(raised, (step,), raised, latency_ratio=ratio, ported=ported)
+    return parent, after.latency_ms
 
 
 async def _clear_tiles(
@@ -209,11 +212,12 @@ async def _clear_tiles(
             made = (await ask({"job": "combine", "source": source, "steps": told, **shapes}))["made"]
             if made and await accept(made[-1]["source"]) is not None:
                 steps.append(tidy)
-        fitted = await ask({"job": "fit", "source": source, **shapes})
-        change = await accept(fitted["source"]) if fitted["steps"] else None
-        if change is not None:
-            gain = round(change ** (-1 / len(fitted["steps"])), 6)
-            steps += [RewriteStep(**told, speedup=gain) for told in fitted["steps"]]
+        for job in ({"job": "fit"}, {"job": "keep", "computed": parent.ported}):
+            made = await ask({**job, "source": source, **shapes})
+            change = await accept(made["source"]) if made["steps"] else None
+            if change is not None:
+                gain = round(change ** (-1 / len(made["steps"])), 6)
+                steps += [RewriteStep(**told, speedup=gain) for told in made["steps"]]
     found = [ms for ms in known if ms is not None]
     ratio = found[-1] / found[0] if found else 1.0
     return replace(parent, source=source, steps=tuple(steps), latency_ratio=parent.latency_ratio * ratio)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import gc
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple
 from random import Random
@@ -19,7 +19,8 @@ from nki_sim import targets
 from targets.nki.rewrites.estimate import estimate_kernel
 from targets.nki.rewrites.explore import RewrittenKernel, check_rewrite, explore_rewrites, refuse_faults
 from targets.nki.rewrites.inlining import canonicalize_kernel
-from targets.nki.rewrites.kernel_ir import ArrayArgument, KernelArgument
+from targets.nki.rewrites.kept_tiles import keep_tiles
+from targets.nki.rewrites.kernel_ir import ArrayArgument, Kernel, KernelArgument
 from targets.nki.rewrites.memory_fit import fit_tiles
 from targets.nki.rewrites.proxy_problem import arguments_at, count_instructions, find_proxy_problem
 from targets.nki.rewrites.random_walk import RandomStep, walk_randomly
@@ -247,7 +248,21 @@ def _random_walk_job(values: dict[str, Any]) -> dict[str, Any]:
 def _fit_job(values: dict[str, Any]) -> dict[str, Any]:
     """The source after steps for kernels whose tiles do not fit, and these steps."""
     arguments, target = _parse_arguments(values), targets.load(values["target"])
-    made = fit_tiles(read_kernel(values["source"], arguments, target), arguments, target)
+    return _describe_steps(values, fit_tiles(_read_source(values), arguments, target))
+
+
+def _keep_job(values: dict[str, Any]) -> dict[str, Any]:
+    """The source after steps that keep tiles on chip, and these steps."""
+    arguments, target = _parse_arguments(values), targets.load(values["target"])
+    kept = keep_tiles(_read_source(values), arguments, target, computed=values["computed"])
+    return _describe_steps(values, kept)
+
+
+def _read_source(values: dict[str, Any]) -> Kernel:
+    return read_kernel(values["source"], _parse_arguments(values), targets.load(values["target"]))
+
+
+def _describe_steps(values: dict[str, Any], made: Sequence[RewrittenKernel]) -> dict[str, Any]:
     source = made[-1].source if made else values["source"]
     return {"steps": [_describe_step(one) for one in made], "source": source}
 
@@ -338,6 +353,7 @@ _JOB_HANDLERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "apply": _apply_job,
     "expand": _expand_job,
     "fit": _fit_job,
+    "keep": _keep_job,
     "form": _form_job,
     "proxy": _proxy_job,
     "shorten": _shorten_job,

@@ -160,6 +160,24 @@ def kernel(x):
             nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, c * 256 : (c + 1) * 256], src=b)
     return out
 """
+WEIGHTS_AGAIN = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((512, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        t = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[i * 128 : (i + 1) * 128, :])
+        first = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=first, src=x[0:128, :])
+        b = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=b, data1=t, data2=first, op=nl.add)
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=b)
+    return out
+"""
 CANONICAL = CanonicalKernel(program=digest_of(b"a program"), source=PROBLEM.kernel)
 TIMED = PredictedLatency(latency_ms=1.0, canonical=CANONICAL)
 
@@ -291,6 +309,19 @@ async def test_a_ported_kernel_may_be_slower_and_the_search_knows_it(bench: Benc
     (step,) = found.steps
     assert (step.technique, step.speedup) == ("raise", 0.8)
     assert step.title == "port the kernel to nki, in canonical form (predicted +25.0%)"
+
+
+@pytest.mark.parametrize(("kept_ms", "hoisted"), [(1.0, ["hoist"]), (1.02, [])])
+@pytest.mark.parametrize("ported", [True, False])
+async def test_what_is_loaded_again_is_kept_unless_that_costs_something(
+    bench: Bench, ported: bool, kept_ms: float, hoisted: list[str]
+) -> None:
+    canonical = CANONICAL.model_copy(update={"source": WEIGHTS_AGAIN, "ported": ported})
+    timed = TIMED.model_copy(update={"canonical": canonical})
+    answers = timed, timed, PredictedLatency(latency_ms=kept_ms)
+    found = await raised(bench, LEGACY if ported else THEIRS, *answers, shape=(512, 512))
+    assert [step.technique for step in found.steps] == ["raise", *hoisted]
+    assert found.source.count("if i == 0:") == len(hoisted)
 
 
 async def test_tiles_that_are_used_in_parts_are_split_before_the_search_begins(bench: Bench) -> None:
