@@ -47,7 +47,7 @@ from targets.registry import load_target
 
 LOOK_AHEAD_SHARE = 0.6
 """The share of a run's remaining time that a look-ahead may take, so that what it finds can be judged."""
-LAST_PREDICTIONS = 8
+LAST_PREDICTIONS = 16
 """Kernels that it may still ask for when that share is used up, to complete what it has found."""
 SIMPLIFY_SECONDS = 600.0
 """How long a simplification may take; the winner then stays as it is."""

@@ -75,6 +75,8 @@ MIN_GAIN = 1.002
 """Predicted speed-up from which a rewrite counts as a gain."""
 COPYING_GROWTH = 1.3
 """Growth of a kernel's source that marks a rewrite as copying part of it."""
+MULTIPLYING = frozenset({"split_products"})
+"""Techniques that make several instructions of one, however little the source grows."""
 SEED_SHARE = 0.25
 """Share of all predictions, and of their instructions, for sequences of other runs; at least one is tried. If
 one gains, the same share is reserved for going on from everything known.
@@ -82,6 +84,10 @@ one gains, the same share is reserved for going on from everything known.
 
 BATCH_SIZE = 32
 """Kernels predicted at a time. If the time for predictions ends, the answers to earlier batches count."""
+BATCH_INSTRUCTIONS = 400_000
+"""Instructions predicted at a time, of kernels of which not so many can be."""
+MIN_BATCH_SIZE = 4
+"""Kernels predicted at a time at least, however large: two of them side by side, twice."""
 
 T = TypeVar("T")
 
@@ -353,7 +359,8 @@ class LookaheadSearch:
         picked = self._limit_instructions(
             self._pick_candidates(wanted, [node for node, _ in grown], each), share
         )
-        answers = await self._predict_in_time([move.source for _, move in picked])
+        largest = max((move.instructions for _, move in picked), default=0)
+        answers = await self._predict_in_time([move.source for _, move in picked], largest)
         self._seen |= {move.source for _, move in picked}
         gains: dict[str, list[tuple[tuple[bool, float], RewriteStep]]] = {}
         for (node, move), answer in zip(picked, answers, strict=False):
@@ -367,7 +374,8 @@ class LookaheadSearch:
             self._add_node(node, [step], move.source, answer)
             if speedup > MIN_GAIN:
                 # Rewrites that copy statements come last: others would have to be applied to each copy.
-                rank = move.rewrite_key in self._copying, -speedup
+                copies = move.rewrite_key in self._copying or move.technique in MULTIPLYING
+                rank = copies, -speedup
                 gains.setdefault(node.source, []).append((rank, step))
         return [
             (node, [step for _, step in sorted(gains[node.source], key=itemgetter(0))])
@@ -462,7 +470,8 @@ class LookaheadSearch:
             chosen = _pick_evenly(fresh, MAX_COMBINATIONS)
             wanted += [(node, [steps[i] for i in n], source) for n, source in chosen]
         wanted = [one for one in wanted[: self._predictions_left] if self._can_afford(one[0].instructions)]
-        answers = await self._predict_in_time([source for _, _, source in wanted])
+        largest = max((node.instructions for node, _, _ in wanted), default=0)
+        answers = await self._predict_in_time([source for _, _, source in wanted], largest)
         self._seen |= {source for _, _, source in wanted}
         if self._ended is not None and wanted:
             first = [one for one in wanted if one[0] is wanted[0][0]]
@@ -485,12 +494,16 @@ class LookaheadSearch:
                 self.instructions += one.instructions
         return [self._answers[source] for source in sources]
 
-    async def _predict_in_time(self, sources: Sequence[str]) -> list[PredictedLatency]:
-        """Predict kernels, or the first ones of them if the time ends, and nothing if it has ended before."""
+    async def _predict_in_time(self, sources: Sequence[str], largest: int) -> list[PredictedLatency]:
+        """Predict kernels, or the first ones of them if the time ends, and nothing if it has ended before.
+
+        None has many more instructions than `largest`.
+        """
         answers: list[PredictedLatency] = []
+        size = max(MIN_BATCH_SIZE, min(BATCH_SIZE, BATCH_INSTRUCTIONS // max(1, largest)))
         try:
-            for first in range(0, len(sources) if self._ended is None else 0, BATCH_SIZE):
-                answers += await self._predict_sources(sources[first : first + BATCH_SIZE])
+            for first in range(0, len(sources) if self._ended is None else 0, size):
+                answers += await self._predict_sources(sources[first : first + size])
         except PredictionsEndedError as ended:
             self._ended = ended
         return answers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from math import log
@@ -12,9 +13,17 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
-from agent_core.roles import LookAheadAnswer, Predict, ReadBlob, RoleError
+from agent_core.roles import LookAheadAnswer, Predict, PredictionsEndedError, ReadBlob, RoleError
 from state.errors import BlobMissing
-from state.model import EffectKey, LearntSequence, Plan, Prediction, RewriteStep, digest_of
+from state.model import (
+    EffectKey,
+    LearntSequence,
+    Plan,
+    PredictedLatency,
+    Prediction,
+    RewriteStep,
+    digest_of,
+)
 from targets.nki.rewrites import random_baseline
 from targets.nki.rewrites.lookahead import MIN_GAIN, SLOWDOWN_LIMIT, LookaheadSearch, SearchLimits
 from targets.nki.rewrites.prediction_scale import (
@@ -31,6 +40,12 @@ if TYPE_CHECKING:
 
 NEAR_EQUAL = 1.005
 """Ratio of predicted latencies below which two kernels count as equally fast."""
+NEAR_EQUAL_PREDICTED = 1.1
+"""The same where the judge predicts latencies too, with the same model. Judging kernels then only tells
+whether they are correct, and what holds for the first of several mostly holds for the others.
+"""
+PREDICTED_SHARE = 2
+"""Of so many kernels that could be judged, one is, where the judge predicts latencies."""
 MAX_NEAR_EQUALS = 2
 """Kernels that are judged of a group of equally fast ones; the second one, in case the first is wrong."""
 FINER_SPLITS = 3
@@ -106,16 +121,49 @@ async def _search_variants(
         finer = await make_finer_sequences(engine, parent, found)
         found = await search.try_together(parent, raised_ms, finer)
         rough = await engine.find_rough(found)
-    chosen = select_variants(found, request.variants, parent_ms, frozenset(request.known), rough=rough)
+    chosen, whole = await _choose_variants(request, found, scale, parent_ms=parent_ms, rough=rough)
     reasons = (*engine.left_out, *search.reasons)
     variants = Variants(parent_ms=parent_ms, found=tuple(map(_make_variant, chosen)), reasons=reasons)
     return LookAheadAnswer(
         variants=variants,
         sources={digest_of(one.source.encode()): one.source.encode() for one in chosen},
-        predicted=search.predicted,
+        predicted=search.predicted + len(whole),
         failed=search.failed,
-        instructions=search.instructions,
+        instructions=search.instructions + sum(one.instructions for one in whole),
     )
+
+
+async def _choose_variants(
+    request: LookAheadRequest,
+    found: Sequence[SearchNode],
+    scale: PredictionScale,
+    *,
+    parent_ms: float,
+    rough: Mapping[str, float],
+) -> tuple[list[SearchNode], list[SearchNode]]:
+    """The kernels to judge, and those that were predicted at the problem's size to choose among them."""
+    known = frozenset(request.known)
+    chosen = select_variants(found, request.variants, parent_ms, known, rough=rough)
+    if not request.parent.benchmark.predicted:
+        return chosen, []
+    whole = [] if scale.is_full_size else await predict_whole(scale, chosen)
+    count = max(1, request.variants // PREDICTED_SHARE)
+    return select_variants(
+        whole or chosen, count, parent_ms, known, rough=rough, near=NEAR_EQUAL_PREDICTED
+    ), whole
+
+
+async def predict_whole(scale: PredictionScale, found: Sequence[SearchNode]) -> list[SearchNode]:
+    """Those of the kernels that can be predicted at the problem's size, as that says; none without time."""
+    answers: Sequence[PredictedLatency] = ()
+    for _ in range(2):  # If the time is up, the first question may only tell so.
+        with suppress(PredictionsEndedError):
+            answers = answers or await scale.at([one.source for one in found], None)
+    return [
+        replace(one, latency_ms=answer.latency_ms, instructions=answer.instructions)
+        for one, answer in zip(found, answers, strict=False)
+        if answer.latency_ms is not None
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,15 +354,16 @@ def select_variants(
     known: frozenset[str],
     *,
     rough: Mapping[str, float] | None = None,
+    near: float = NEAR_EQUAL,
 ) -> list[SearchNode]:
     """Return `count` kernels to judge: faster than the parent, preferably different from one another.
 
     None has a code in `known`, nor more steps than another one that is as fast. At most two are of almost
-    the same predicted latency: judging the others would take time and tell little. If there are fewer, one
-    slower kernel is included, because the way forward may lead through it. The fastest without a new
-    function of a narrow domain is always there, since all others may fail for that function. For the same
-    reason at most half are in `rough`, kernels that may round too much with their estimated errors, if there
-    are others.
+    the same predicted latency, up to the ratio `near`: judging the others would take time and tell little. If
+    fewer than `count` are faster, one slower kernel is included, because the way forward may lead through
+    it. The fastest without a new function of a narrow domain is always there, since all others may fail for
+    that function. For the same reason at most half are in `rough`, kernels that may round too much with their
+    estimated errors, if there are others.
     """
     fresh = {one.code: one for one in reversed(found) if one.code not in known}
     ordered = sorted(fresh.values(), key=node_order)
@@ -325,8 +374,10 @@ def select_variants(
             chosen.append(one)
     rest = [one for one in faster if not any(_is_near_duplicate(one, other) for other in chosen)]
     slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLOWDOWN_LIMIT * parent_ms]
-    mixed = _mix_rough(_thin_near_equals([*chosen, *rest]), faster, rough or {}, most=max(1, count // 2))
-    picked = [*mixed, *slower[:1]][:count]
+    thinned = _thin_near_equals([*chosen, *rest], near)
+    mixed = _mix_rough(thinned, faster, rough or {}, most=max(1, count // 2))
+    room = count - len(chosen) - len(rest)
+    picked = [*mixed, *slower[: min(1, max(0, room))]][:count]
     wide = next(filter(_is_wide, faster), None)
     if wide is None or wide in picked or len(picked) < 2:
         return picked
@@ -359,18 +410,18 @@ def _order_rough(variants: Sequence[SearchNode], rough: Mapping[str, float]) -> 
     return [*first.values(), *(one for one in ordered if one not in first.values())]
 
 
-def _thin_near_equals(variants: Sequence[SearchNode]) -> list[SearchNode]:
+def _thin_near_equals(variants: Sequence[SearchNode], near: float) -> list[SearchNode]:
     """Keep two of each group of variants that are predicted to be almost as fast as one another."""
     kept: list[SearchNode] = []
     for one in variants:
-        if sum(_is_near_equal(one, other) for other in kept) < MAX_NEAR_EQUALS:
+        if sum(_is_near_equal(one, other, near) for other in kept) < MAX_NEAR_EQUALS:
             kept.append(one)
     return kept
 
 
-def _is_near_equal(one: SearchNode, other: SearchNode) -> bool:
+def _is_near_equal(one: SearchNode, other: SearchNode, near: float) -> bool:
     first, last = sorted((one.latency_ms, other.latency_ms))
-    return last < NEAR_EQUAL * first
+    return last < near * first
 
 
 def _is_wide(one: SearchNode) -> bool:

@@ -16,6 +16,7 @@ from state.model import ErrorInfo, PredictedLatency, RewriteStep, digest_of
 from targets.nki.rewrites.lookahead import ExpandKernel, LookaheadSearch, SearchLimits
 from targets.nki.rewrites.lookahead_role import (
     NARROW_FUNCTIONS,
+    NEAR_EQUAL_PREDICTED,
     EngineClient,
     make_finer_sequences,
     select_variants,
@@ -327,6 +328,16 @@ def test_at_most_two_of_almost_the_same_latency_are_judged():
         search_node(name, latency) for name, latency in zip("abcde", (50, 50.1, 50.2, 50.4, 51), strict=True)
     ]
     assert [one.source for one in select_variants(reached, 6, 100.0, frozenset())] == ["a", "b", "d", "e"]
+
+
+def test_fewer_are_close_where_latencies_are_predicted():
+    reached = [
+        search_node(name, latency) for name, latency in zip("abcde", (50, 50.1, 54, 56, 105), strict=True)
+    ]
+    chosen = select_variants(reached, 3, 100.0, frozenset(), near=NEAR_EQUAL_PREDICTED)
+    assert [one.source for one in chosen] == ["a", "b", "d"]
+    chosen = select_variants(reached, 6, 100.0, frozenset(), near=NEAR_EQUAL_PREDICTED)
+    assert [one.source for one in chosen] == ["a", "b", "d", "e"]
 
 
 def test_one_kernel_has_no_function_of_a_narrow_domain():

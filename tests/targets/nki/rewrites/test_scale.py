@@ -9,15 +9,17 @@ import pytest
 
 import seeds
 from agent_core.effects import LookAheadRequest
-from agent_core.roles import Predict, RoleError
+from agent_core.roles import Predict, PredictionsEndedError, RoleError
 from state.model import ErrorInfo, PredictedLatency
 from targets.nki.judge.normalise import code_digest
+from targets.nki.rewrites.lookahead_role import predict_whole
 from targets.nki.rewrites.prediction_scale import (
     PredictionScale,
     RunEngineJob,
     problem_job_fields,
     select_scale,
 )
+from targets.nki.rewrites.search_nodes import SearchNode
 from targets.nki.rewrites.worker import perform_job
 from tests.support.path_kernels import make_candidate
 
@@ -47,6 +49,27 @@ async def scale(
         return [at_small if dims else at_full for _ in sources]
 
     return await select_from_parent(predict, ask)
+
+
+@pytest.mark.parametrize(("late", "left"), [(0, "ab"), (1, "ab"), (2, "")])
+async def test_what_was_found_is_predicted_whole_if_there_is_time(late: int, left: str):
+    whole = {"a": 3.0, "b": 2.0, "broken": None}
+    asked: list[Mapping[str, int] | None] = []
+
+    async def predict(
+        sources: Sequence[str], dims: Mapping[str, int] | None = None
+    ) -> list[PredictedLatency]:
+        asked.append(dims)
+        if len(asked) <= late:
+            raise PredictionsEndedError
+        return [PredictedLatency(latency_ms=whole[source], instructions=7) for source in sources]
+
+    there = PredictionScale(predict, SMALL, PredictedLatency(latency_ms=1.0), 4.0, 0)
+    found = await predict_whole(there, [SearchNode(source, (), 1.0, 1) for source in whole])
+    assert [(one.source, one.latency_ms, one.instructions) for one in found] == [
+        (source, whole[source], 7) for source in left
+    ]
+    assert asked == [None] * max(1, min(late + 1, 2))
 
 
 async def test_what_is_predicted_at_a_smaller_size_is_told_at_the_problems_own():
