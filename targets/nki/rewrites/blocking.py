@@ -68,6 +68,7 @@ def plan_block(kernel: Kernel, loop: Loop) -> BlockPlan:
 def _check_readable(loop: Loop, nodes: Sequence[Node]) -> None:
     if loop.index_text != loop.var:
         raise RewriteRefused(f"the loop over {loop.var} does not count 0, 1, ...")
+    check_own_variable(loop)
     for node in nodes:
         if isinstance(node, Guard):
             raise RewriteRefused(f"the loop over {loop.var} holds a condition")
@@ -77,6 +78,19 @@ def _check_readable(loop: Loop, nodes: Sequence[Node]) -> None:
             )
         if isinstance(node, Loop) and loop.id in node.start.loops:
             raise RewriteRefused(f"the bounds of the loop over {node.var} depend on {loop.var}")
+
+
+def check_own_variable(loop: Loop) -> None:
+    """Check that a loop's variable is its iteration everywhere inside, so that it can pick a tile there.
+
+    Raises:
+        RewriteRefused: an inner loop counts with it, or a statement binds it.
+    """
+    nodes = list(walk_nodes(loop.body))
+    counted = {node.var for node in nodes if isinstance(node, Loop)}
+    bound = (node.binds for node in nodes if isinstance(node, Statement))
+    if loop.var in counted.union(*bound):
+        raise RewriteRefused(f"{loop.var} means something else in a part of its loop")
 
 
 def check_independent(

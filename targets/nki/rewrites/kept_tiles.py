@@ -18,6 +18,9 @@ from targets.nki.rewrites.kernel_ir import Kernel, KernelArgument
 from targets.nki.rewrites.staging import FIRST_ITERATION
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 
+MAX_KEPT = 12
+"""Tiles that are kept at most; for each, all hoists of the kernel are tried, in a tenth of a second."""
+
 _HOIST = TRANSFORMS["hoist"]
 
 
@@ -26,14 +29,22 @@ def keep_tiles(
 ) -> list[RewrittenKernel]:
     """The kernels after one more tile is kept, each time the one that saves the engines most work.
 
-    Loaded tiles are kept, and with `computed` others too. Nothing is kept if the kernel's tiles do not fit as
-    it is, or if not all of those that are loaded again can be kept: the room is better used for something
-    else then.
+    Loaded tiles are kept, and with `computed` others too, if that leaves room for the loaded ones. Nothing is
+    kept if the kernel's tiles do not fit as it is, or if not all of those that are loaded again can be kept:
+    the room is better used for something else then.
     """
-    made: list[RewrittenKernel] = []
     if estimate_kernel(kernel, target).sbuf_bytes > target.sbuf_usable_bytes:
-        return made
-    while True:
+        return []
+    made = _keep_all(kernel, arguments, target, computed=computed)
+    return made or (_keep_all(kernel, arguments, target, computed=False) if computed else [])
+
+
+def _keep_all(
+    kernel: Kernel, arguments: Sequence[KernelArgument], target: Target, *, computed: bool
+) -> list[RewrittenKernel]:
+    """The kernels after one more tile is kept, until all are; empty if loaded ones are left."""
+    made: list[RewrittenKernel] = []
+    while len(made) <= MAX_KEPT:
         children, refusals = explore_rewrites(kernel, arguments, target, transforms=[_HOIST], keep_going=True)
         loaded = _list_loaded(kernel, target)
         kept = [
@@ -45,6 +56,7 @@ def keep_tiles(
             return made if all(_has_room(refusals, site) for site in loaded) else []
         made.append(min(kept, key=lambda one: sum(one.estimate.busy_ns.values())))
         kernel = made[-1].kernel
+    return []
 
 
 def _list_loaded(kernel: Kernel, target: Target) -> set[str]:

@@ -122,13 +122,14 @@ async def _search_variants(
         found = await search.try_together(parent, raised_ms, finer)
         rough = await engine.find_rough(found)
     chosen, whole = await _choose_variants(request, found, scale, parent_ms=parent_ms, rough=rough)
+    broken = sum(one.latency_ms is None for one in whole)
     reasons = (*engine.left_out, *search.reasons)
     variants = Variants(parent_ms=parent_ms, found=tuple(map(_make_variant, chosen)), reasons=reasons)
     return LookAheadAnswer(
         variants=variants,
         sources={digest_of(one.source.encode()): one.source.encode() for one in chosen},
-        predicted=search.predicted + len(whole),
-        failed=search.failed,
+        predicted=search.predicted + len(whole) - broken,
+        failed=search.failed + broken,
         instructions=search.instructions + sum(one.instructions for one in whole),
     )
 
@@ -140,30 +141,30 @@ async def _choose_variants(
     *,
     parent_ms: float,
     rough: Mapping[str, float],
-) -> tuple[list[SearchNode], list[SearchNode]]:
-    """The kernels to judge, and those that were predicted at the problem's size to choose among them."""
+) -> tuple[list[SearchNode], Sequence[PredictedLatency]]:
+    """The kernels to judge, and the predictions at the problem's size that were made to choose them."""
     known = frozenset(request.known)
     chosen = select_variants(found, request.variants, parent_ms, known, rough=rough)
     if not request.parent.benchmark.predicted:
         return chosen, []
-    whole = [] if scale.is_full_size else await predict_whole(scale, chosen)
-    count = max(1, request.variants // PREDICTED_SHARE)
-    return select_variants(
-        whole or chosen, count, parent_ms, known, rough=rough, near=NEAR_EQUAL_PREDICTED
-    ), whole
+    whole = () if scale.is_full_size else await predict_whole(scale, chosen)
+    if whole:
+        chosen = [
+            replace(one, latency_ms=answer.latency_ms, instructions=answer.instructions)
+            for one, answer in zip(chosen, whole, strict=True)
+            if answer.latency_ms is not None
+        ]
+    count = min(request.variants, max(MAX_NEAR_EQUALS, request.variants // PREDICTED_SHARE))
+    near = NEAR_EQUAL_PREDICTED
+    return select_variants(chosen, count, parent_ms, known, rough=rough, near=near), whole
 
 
-async def predict_whole(scale: PredictionScale, found: Sequence[SearchNode]) -> list[SearchNode]:
-    """Those of the kernels that can be predicted at the problem's size, as that says; none without time."""
-    answers: Sequence[PredictedLatency] = ()
+async def predict_whole(scale: PredictionScale, found: Sequence[SearchNode]) -> Sequence[PredictedLatency]:
+    """Predictions of the kernels at the problem's size; none if there is no time for all of them."""
     for _ in range(2):  # If the time is up, the first question may only tell so.
         with suppress(PredictionsEndedError):
-            answers = answers or await scale.at([one.source for one in found], None)
-    return [
-        replace(one, latency_ms=answer.latency_ms, instructions=answer.instructions)
-        for one, answer in zip(found, answers, strict=False)
-        if answer.latency_ms is not None
-    ]
+            return await scale.at([one.source for one in found], None)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)

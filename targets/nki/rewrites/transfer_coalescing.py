@@ -14,7 +14,7 @@ from operator import attrgetter
 import libcst as cst
 
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.blocking import are_apart
+from targets.nki.rewrites.blocking import are_apart, check_own_variable
 from targets.nki.rewrites.declarations import shape_texts
 from targets.nki.rewrites.elementwise import has_plain_arguments
 from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind, loop_contains
@@ -64,6 +64,7 @@ def plan_coalesce(kernel: Kernel, loop: Loop, mover: Statement) -> CoalescePlan:
         raise RewriteRefused(f"{mover.op} does not run once in every iteration over {loop.var}")
     if loop.step != 1 or loop.index_text is None:
         raise RewriteRefused(f"the loop over {loop.var} does not count by one")
+    check_own_variable(loop)
     source, goal = mover.find_access(MOVED_OPERANDS[mover.op]), mover.find_access("dst")
     if source is None or goal is None:
         raise RewriteRefused(f"{mover.op} does not move a tile")

@@ -13,7 +13,13 @@ from typing import ClassVar
 
 from nki_sim.targets import Target
 from targets.nki.rewrites.arithmetic import names_in
-from targets.nki.rewrites.blocking import BlockPlan, BlockWriter, check_own_name, never_overlap
+from targets.nki.rewrites.blocking import (
+    BlockPlan,
+    BlockWriter,
+    check_own_name,
+    check_own_variable,
+    never_overlap,
+)
 from targets.nki.rewrites.estimate import ENGINES, estimate_kernel, tile_banks, tile_bytes
 from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, StatementKind, walk_nodes
 from targets.nki.rewrites.loop_ranges import dividing_block_sizes
@@ -147,11 +153,8 @@ def plan_loop_split(kernel: Kernel, cut: LoopSplit) -> BlockPlan:
     loop, crossing = cut.loop, _crossing_tiles(kernel, cut)
     if loop.index_text is None:
         raise RewriteRefused(f"the loop over {loop.var} does not count by one")
-    nodes = list(walk_nodes(loop.body))
-    statements = [node for node in nodes if isinstance(node, Statement)]
-    counted = {node.var for node in nodes if isinstance(node, Loop)}
-    if loop.var in counted.union(*(item.binds for item in statements)):
-        raise RewriteRefused(f"{loop.var} means something else in a part of its loop")
+    check_own_variable(loop)
+    statements = _all_statements(loop.body)
     for item in statements:
         if item.kind is StatementKind.OPAQUE:
             raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {item.reason}")

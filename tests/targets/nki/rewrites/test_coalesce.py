@@ -167,6 +167,15 @@ def test_what_is_made_of_other_parts_stays(old: str, new: str):
     assert "also uses left" in reason or "do not write neighbouring parts of low" in reason
 
 
+def test_a_variable_that_an_inner_loop_counts_again_picks_no_piece():
+    again = (
+        "for q in nl.affine_range(2):\n                nisa.tensor_copy(dst=left[:, q + 4, :], src=turned)"
+    )
+    eight = LEFT.replace("k // P", "8")
+    made = sample((LEFT, eight), (TURN, f"{TURN}\n            {again}"))
+    assert find_refusal(made, "coalesce", TURNED) == "q means something else in a part of its loop"
+
+
 def test_copies_whose_parts_meet_in_some_iterations_stay():
     made = sample((TURN, f"{TURN}\n            {TURN.replace('[:, q', '[:, k // P - 1 - q')}"))
     assert find_refusal(made, "coalesce", TURNED) == "tensor_copy in the loop over q also uses left"

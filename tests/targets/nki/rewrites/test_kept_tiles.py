@@ -69,6 +69,23 @@ def test_nothing_is_kept_if_not_all_that_is_loaded_again_fits(computed: bool) ->
     assert keep_tiles(kernel, made.arguments, TARGET, computed=computed) == []
 
 
+def test_computed_tiles_leave_room_for_loaded_ones() -> None:
+    made = sample(20)
+    wide = "double = nl.ndarray((128, {}), dtype=nl.float32, buffer=nl.sbuf)"
+    source = made.source.replace(wide.format(512), wide.format(2048))
+    source = source.replace("double, data=part", "double[:, 0:512], data=part").replace(
+        "data2=double", "data2=double[:, 0:512]"
+    )
+    again = "nisa.tensor_tensor(dst=rows, data1=rows, data2=part, op=nl.add)"
+    line = "nisa.tensor_tensor(dst=rows, data1=rows, data2=double[:, 0:512], op=nl.add)"
+    source = source.replace(line, f"{line}\n            {again}")
+    kernel = read_kernel(source, made.arguments, TARGET)
+    sites = ["part out of i", "scale out of i"]
+    for computed in (True, False):
+        found = keep_tiles(kernel, made.arguments, TARGET, computed=computed)
+        assert sorted(one.site for one in found) == sites
+
+
 def test_nothing_is_kept_if_the_tiles_do_not_fit_as_they_are() -> None:
     made = sample(4)
     declared = "rows = nl.ndarray((128, {}), dtype=nl.float32, buffer=nl.sbuf)"
