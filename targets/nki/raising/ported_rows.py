@@ -10,7 +10,7 @@ original's program, so these rows are changed here.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -83,9 +83,8 @@ def load_broadcasts(rows: Sequence[InstructionRow]) -> list[InstructionRow]:
     return [row for row in found if id(row) not in unused]
 
 
-def _single_row_loads(rows: Iterable[InstructionRow]) -> dict[int, InstructionRow]:
+def _single_row_loads(rows: Sequence[InstructionRow]) -> dict[int, InstructionRow]:
     """Transfers of what nothing writes to tiles of one partition that only shuffles read, by tile."""
-    rows = list(rows)
     written = {
         item.tensor for row in rows for item in row.key.operands if item.role in OPERATORS[row.key.op].outputs
     }

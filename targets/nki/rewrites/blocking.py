@@ -133,14 +133,27 @@ def are_apart(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
     The loops around it are at the same iteration.
     """
     around = frozenset(item.id for item in loop.path)
-    inner = kernel.trips.keys() - around
     for first, second in _pair_ranges(a, b):
-        low, high = _affine_part(first.start - second.start, around, const=True).value_range(kernel.trips)
-        inside = [_affine_part(item.start, inner).value_range(kernel.trips) for item in (first, second)]
-        low, high = low + inside[0][0] - inside[1][1], high + inside[0][1] - inside[1][0]
+        low, high = _difference_range(kernel, first, second, around, kernel.trips.keys() - around)
         if low >= second.extent or -high >= first.extent:
             return True
     return False
+
+
+def _difference_range(
+    kernel: Kernel,
+    first: DimensionRange,
+    second: DimensionRange,
+    around: Collection[str],
+    inside: Collection[str],
+) -> tuple[int, int]:
+    """The smallest and largest distance from where one range starts to where the other one does.
+
+    Loops `around` are at the same iteration for both, those `inside` at any; all others do not count.
+    """
+    low, high = _affine_part(first.start - second.start, around, const=True).value_range(kernel.trips)
+    mine, theirs = (_affine_part(item.start, inside).value_range(kernel.trips) for item in (first, second))
+    return low + mine[0] - theirs[1], high + mine[1] - theirs[0]
 
 
 def _pair_ranges(a: Access, b: Access) -> Iterator[tuple[DimensionRange, DimensionRange]]:
@@ -161,10 +174,8 @@ def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, *, b: Access, around: f
     for first, second in _pair_ranges(a, b):
         step = first.start.coefficient(loop.id)
         same = step == second.start.coefficient(loop.id)
-        low, high = _affine_part(first.start - second.start, around, const=True).value_range(kernel.trips)
-        inner = kernel.trips.keys() - around - {loop.id}
-        inside = [_affine_part(item.start, inner).value_range(kernel.trips) for item in (first, second)]
-        low, high = low + inside[0][0] - inside[1][1], high + inside[0][1] - inside[1][0]
+        inside = kernel.trips.keys() - around - {loop.id}
+        low, high = _difference_range(kernel, first, second, around, inside)
         reach = max(high + first.extent, second.extent - low)
         if same and abs(step) >= reach > 0:
             return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator, KeysView, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -402,12 +402,17 @@ def _tensors_in(value: Value) -> Iterator[Tensor]:
         yield value.tensor if isinstance(value, TensorView) else value
 
 
-def walk_nodes(nodes: list[Node]) -> Iterator[Node]:
+def walk_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
     """All nodes, outer before inner, in source order."""
     for node in nodes:
         yield node
         if not isinstance(node, Statement):
             yield from walk_nodes(node.body)
+
+
+def list_statements(nodes: Iterable[Node]) -> list[Statement]:
+    """All statements in these nodes, at any depth, in source order."""
+    return [item for item in walk_nodes(nodes) if isinstance(item, Statement)]
 
 
 def loop_contains(loop: Loop, node: Node) -> bool:

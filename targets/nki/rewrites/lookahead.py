@@ -116,6 +116,14 @@ async def _make_no_finer(source: str, nodes: Sequence[SearchNode]) -> Sequence[S
     return ()
 
 
+async def predict_last(predict: PredictSources, sources: Sequence[str]) -> Sequence[PredictedLatency]:
+    """Predict kernels that complete what was found; return nothing if even these are too many."""
+    for _ in range(2):  # If the time is up, the first question may only tell so.
+        with suppress(PredictionsEndedError):
+            return await predict(sources)
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
     """Limits on a search's work, in counts."""
@@ -224,7 +232,7 @@ class LookaheadSearch:
                 if text not in self.found:
                     ends.setdefault(text, [steps[number] for number in numbers])
         root = SearchNode(source, (), latency_ms, 0)
-        answers = await self._predict_last(list(ends))
+        answers = await predict_last(self._predict_sources, list(ends))
         for (text, steps), answer in zip(ends.items(), answers, strict=False):
             self._add_node(root, steps, text, answer)
         return self._list_reached()
@@ -476,7 +484,7 @@ class LookaheadSearch:
         if self._ended is not None and wanted:
             first = [one for one in wanted if one[0] is wanted[0][0]]
             wanted = [*wanted[: len(answers)], first[-1]]
-            answers = [*answers, *await self._predict_last([first[-1][2]])]
+            answers = [*answers, *await predict_last(self._predict_sources, [first[-1][2]])]
         for (node, steps, source), answer in zip(wanted, answers, strict=False):
             self._add_node(node, steps, source, answer)
 
@@ -507,13 +515,6 @@ class LookaheadSearch:
         except PredictionsEndedError as ended:
             self._ended = ended
         return answers
-
-    async def _predict_last(self, sources: Sequence[str]) -> Sequence[PredictedLatency]:
-        """Predict kernels that complete what was found; return nothing if even these are too many."""
-        for _ in range(2):  # If the time is up, the first question may only tell so.
-            with suppress(PredictionsEndedError):
-                return await self._predict_sources(sources)
-        return ()
 
     def _add_node(
         self, node: SearchNode, steps: Sequence[RewriteStep], source: str, answer: PredictedLatency

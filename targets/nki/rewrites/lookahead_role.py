@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
@@ -13,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
-from agent_core.roles import LookAheadAnswer, Predict, PredictionsEndedError, ReadBlob, RoleError
+from agent_core.roles import LookAheadAnswer, Predict, ReadBlob, RoleError
 from state.errors import BlobMissing
 from state.model import (
     EffectKey,
@@ -25,7 +24,13 @@ from state.model import (
     digest_of,
 )
 from targets.nki.rewrites import random_baseline
-from targets.nki.rewrites.lookahead import MIN_GAIN, SLOWDOWN_LIMIT, LookaheadSearch, SearchLimits
+from targets.nki.rewrites.lookahead import (
+    MIN_GAIN,
+    SLOWDOWN_LIMIT,
+    LookaheadSearch,
+    SearchLimits,
+    predict_last,
+)
 from targets.nki.rewrites.prediction_scale import (
     PredictionScale,
     RunEngineJob,
@@ -161,10 +166,7 @@ async def _choose_variants(
 
 async def predict_whole(scale: PredictionScale, found: Sequence[SearchNode]) -> Sequence[PredictedLatency]:
     """Predictions of the kernels at the problem's size; none if there is no time for all of them."""
-    for _ in range(2):  # If the time is up, the first question may only tell so.
-        with suppress(PredictionsEndedError):
-            return await scale.at([one.source for one in found], None)
-    return ()
+    return await predict_last(scale.at, [one.source for one in found])
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,8 +379,8 @@ def select_variants(
     slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLOWDOWN_LIMIT * parent_ms]
     thinned = _thin_near_equals([*chosen, *rest], near)
     mixed = _mix_rough(thinned, faster, rough or {}, most=max(1, count // 2))
-    room = count - len(chosen) - len(rest)
-    picked = [*mixed, *slower[: min(1, max(0, room))]][:count]
+    few = len(chosen) + len(rest) < count
+    picked = [*mixed, *(slower[:1] if few else [])][:count]
     wide = next(filter(_is_wide, faster), None)
     if wide is None or wide in picked or len(picked) < 2:
         return picked

@@ -16,7 +16,15 @@ import libcst as cst
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.column_splits import COLUMN_WISE, check_columns
 from targets.nki.rewrites.elementwise import find_sole_writer, has_plain_arguments
-from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind, walk_nodes
+from targets.nki.rewrites.kernel_ir import (
+    Access,
+    Kernel,
+    Loop,
+    Node,
+    Statement,
+    StatementKind,
+    list_statements,
+)
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.values import Affine, Tensor
 
@@ -143,10 +151,12 @@ def _find_moved(kernel: Kernel, reader: Statement, loop: Loop, goal: Tensor) -> 
     between = block[block.index(loop) + 1 : block.index(reader)]
     needed = {access.tensor.id for access in reader.accesses} - {goal.id}
     moved: list[Statement] = []
-    stays = _statements([loop])
+    stays = list_statements([loop])
     for node in reversed(between):
-        made = {access.tensor.id for item in _statements([node]) for access in item.accesses if access.writes}
-        declares = {item.tensor.id for item in _statements([node]) if item.tensor is not None}
+        made = {
+            access.tensor.id for item in list_statements([node]) for access in item.accesses if access.writes
+        }
+        declares = {item.tensor.id for item in list_statements([node]) if item.tensor is not None}
         if not needed & (made | declares):
             continue
         if not isinstance(node, Statement) or node.kind not in {StatementKind.DECLARE, StatementKind.OPERATE}:
@@ -155,7 +165,7 @@ def _find_moved(kernel: Kernel, reader: Statement, loop: Loop, goal: Tensor) -> 
         needed |= {access.tensor.id for access in node.accesses}
     if goal.id in needed:
         raise RewriteRefused(f"what {reader.op} needs is made from {goal.name}")
-    stays += [item for item in _statements(between) if item not in moved]
+    stays += [item for item in list_statements(between) if item not in moved]
     for item in [*moved, reader]:
         _check_precedes(item, [other for other in stays if item is reader or other.order < item.order], goal)
     return tuple(moved)
@@ -175,10 +185,6 @@ def _check_precedes(item: Statement, others: Iterable[Statement], goal: Tensor) 
                 for theirs in other.accesses
             ):
                 raise RewriteRefused(f"{mine.tensor.name} changes, or is used, in between")
-
-
-def _statements(nodes: Sequence[Node]) -> list[Statement]:
-    return [item for item in walk_nodes(list(nodes)) if isinstance(item, Statement)]
 
 
 def _column_text(copy: Statement) -> str:

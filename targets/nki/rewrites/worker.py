@@ -247,19 +247,20 @@ def _random_walk_job(values: dict[str, Any]) -> dict[str, Any]:
 
 def _fit_job(values: dict[str, Any]) -> dict[str, Any]:
     """The source after steps for kernels whose tiles do not fit, and these steps."""
-    arguments, target = _parse_arguments(values), targets.load(values["target"])
-    return _describe_steps(values, fit_tiles(_read_source(values), arguments, target))
+    kernel, target = _read_source(values)
+    return _describe_steps(values, fit_tiles(kernel, kernel.arguments, target))
 
 
 def _keep_job(values: dict[str, Any]) -> dict[str, Any]:
     """The source after steps that keep tiles on chip, and these steps."""
-    arguments, target = _parse_arguments(values), targets.load(values["target"])
-    kept = keep_tiles(_read_source(values), arguments, target, computed=values["computed"])
+    kernel, target = _read_source(values)
+    kept = keep_tiles(kernel, kernel.arguments, target, computed=values["computed"])
     return _describe_steps(values, kept)
 
 
-def _read_source(values: dict[str, Any]) -> Kernel:
-    return read_kernel(values["source"], _parse_arguments(values), targets.load(values["target"]))
+def _read_source(values: dict[str, Any]) -> tuple[Kernel, targets.Target]:
+    target = targets.load(values["target"])
+    return read_kernel(values["source"], _parse_arguments(values), target), target
 
 
 def _describe_steps(values: dict[str, Any], made: Sequence[RewrittenKernel]) -> dict[str, Any]:

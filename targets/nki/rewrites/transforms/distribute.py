@@ -21,7 +21,15 @@ from targets.nki.rewrites.blocking import (
     never_overlap,
 )
 from targets.nki.rewrites.estimate import ENGINES, estimate_kernel, tile_banks, tile_bytes
-from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, StatementKind, walk_nodes
+from targets.nki.rewrites.kernel_ir import (
+    Kernel,
+    Loop,
+    Node,
+    Statement,
+    StatementKind,
+    list_statements,
+    walk_nodes,
+)
 from targets.nki.rewrites.loop_ranges import dividing_block_sizes
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 
@@ -39,7 +47,7 @@ class LoopSplit:
     def split_nodes(self, kernel: Kernel) -> tuple[list[Node], list[Node]]:
         """The nodes of both parts; a tile that only the second part uses is declared there."""
         early, late = self.loop.body[: self.at], self.loop.body[self.at :]
-        users = set(_all_statements(early))
+        users = set(list_statements(early))
         moved = [
             item
             for item in early
@@ -99,7 +107,7 @@ def find_loop_splits(
             cut = LoopSplit(loop, at)
             first = _first_instruction(loop.body[at], engines)
             before = [
-                item.engine for item in _all_statements(loop.body[:at]) if item.kind is StatementKind.OPERATE
+                item.engine for item in list_statements(loop.body[:at]) if item.kind is StatementKind.OPERATE
             ]
             if first is not None and pays(before, first.engine) and _crossing_tiles(kernel, cut):
                 found.setdefault(
@@ -129,7 +137,7 @@ def describe_instruction(kernel: Kernel, item: Statement) -> str:
 
 def _crossing_tiles(kernel: Kernel, cut: LoopSplit) -> frozenset[int]:
     """Ids of the tiles that the first part declares and the second uses."""
-    first, second = map(_all_statements, cut.split_nodes(kernel))
+    first, second = map(list_statements, cut.split_nodes(kernel))
     declared = [item.tensor for item in first if item.tensor is not None]
     return frozenset(tensor.id for tensor in declared if not set(second).isdisjoint(kernel.users_of(tensor)))
 
@@ -154,7 +162,7 @@ def plan_loop_split(kernel: Kernel, cut: LoopSplit) -> BlockPlan:
     if loop.index_text is None:
         raise RewriteRefused(f"the loop over {loop.var} does not count by one")
     check_own_variable(loop)
-    statements = _all_statements(loop.body)
+    statements = list_statements(loop.body)
     for item in statements:
         if item.kind is StatementKind.OPAQUE:
             raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {item.reason}")
@@ -167,7 +175,7 @@ def plan_loop_split(kernel: Kernel, cut: LoopSplit) -> BlockPlan:
 
 def _check_order(kernel: Kernel, cut: LoopSplit) -> None:
     """Refuse if the first part of later iterations touches or overwrites what the second part leaves."""
-    first, second = map(_all_statements, cut.split_nodes(kernel))
+    first, second = map(list_statements, cut.split_nodes(kernel))
     for a in (access for item in first for access in item.accesses):
         for b in (access for item in second for access in item.accesses):
             same = a.tensor.id == b.tensor.id and (a.writes or b.writes)
@@ -194,14 +202,10 @@ def _check_copied_tile(kernel: Kernel, cut: LoopSplit, item: Statement) -> None:
 def _check_names(kernel: Kernel, cut: LoopSplit) -> None:
     first, second = cut.split_nodes(kernel)
     heads = [item for item in walk_nodes(second) if isinstance(item, Loop)]
-    used = frozenset().union(*(item.uses for item in _all_statements(second)))
+    used = frozenset().union(*(item.uses for item in list_statements(second)))
     used = used.union(*(names_in(f"{loop.first}, {loop.stop}") for loop in heads))
     bound = frozenset().union(
-        *(item.binds for item in _all_statements(first) if item.kind is StatementKind.BIND)
+        *(item.binds for item in list_statements(first) if item.kind is StatementKind.BIND)
     )
     if bound & used:
         raise RewriteRefused(f"{min(bound & used)} is bound in one part of the loop and used in the other")
-
-
-def _all_statements(nodes: Sequence[Node]) -> list[Statement]:
-    return [item for item in walk_nodes(list(nodes)) if isinstance(item, Statement)]

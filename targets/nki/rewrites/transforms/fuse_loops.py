@@ -26,6 +26,7 @@ from targets.nki.rewrites.kernel_ir import (
     Node,
     Statement,
     StatementKind,
+    list_statements,
     loop_contains,
     walk_nodes,
 )
@@ -153,7 +154,7 @@ def _count_moves(pair: LoopPair) -> int:
 
 def _moves(loop: Loop, role: str) -> bool:
     """Whether a loop loads from HBM (`src`), or stores there (`dst`)."""
-    accesses = [item.find_access(role) for item in _all_statements(loop.body) if item.engine == "dma"]
+    accesses = [item.find_access(role) for item in list_statements(loop.body) if item.engine == "dma"]
     return any(access is not None and not access.tensor.is_on_chip for access in accesses)
 
 
@@ -248,15 +249,15 @@ def _removal_options(kernel: Kernel, loop: Loop) -> Iterator[tuple[str, Callable
 
 def _loads(node: Node) -> bool:
     """Whether an instruction is a transfer, or a loop holds one."""
-    return any(item.op == "dma_copy" for item in _all_statements([node]))
+    return any(item.op == "dma_copy" for item in list_statements([node]))
 
 
 def _hands_data_on(pair: LoopPair) -> bool:
     """Whether the second loop touches what the first one writes."""
     written = {
-        item.tensor.id for node in _all_statements(pair.first.body) for item in node.accesses if item.writes
+        item.tensor.id for node in list_statements(pair.first.body) for item in node.accesses if item.writes
     }
-    touched = {item.tensor.id for node in _all_statements(pair.second.body) for item in node.accesses}
+    touched = {item.tensor.id for node in list_statements(pair.second.body) for item in node.accesses}
     return not written.isdisjoint(touched)
 
 
@@ -275,7 +276,7 @@ def _fuse_pair(kernel: Kernel, target: Target, pair: LoopPair) -> Kernel:
     made = read_rewritten(_fused_source(kernel, pair), kernel.arguments, target)
     _check_same_accesses(kernel, made, pair)
     loop, at = pair.find_fused(kernel, made), len(first.body)
-    before, after = (_all_statements(part) for part in (loop.body[:at], loop.body[at:]))
+    before, after = (list_statements(part) for part in (loop.body[:at], loop.body[at:]))
     for a in (access for item in before for access in item.accesses):
         for b in (access for item in after for access in item.accesses):
             met = a.tensor.id == b.tensor.id and (a.writes or b.writes)
@@ -288,7 +289,7 @@ def _fuse_pair(kernel: Kernel, target: Target, pair: LoopPair) -> Kernel:
 
 def _check_readable(pair: LoopPair) -> None:
     for loop in (pair.first, pair.second):
-        opaque = [item for item in _all_statements(loop.body) if item.kind is StatementKind.OPAQUE]
+        opaque = [item for item in list_statements(loop.body) if item.kind is StatementKind.OPAQUE]
         if opaque:
             raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {opaque[0].reason}")
 
@@ -308,14 +309,14 @@ def _check_assertions(pair: LoopPair) -> None:
     """Refuse if an assertion in one loop uses names that the other one binds, because they now alternate."""
     for one, other in ((pair.first, pair.second), (pair.second, pair.first)):
         bound = (_bound_names(other.body) | {other.var}) - {one.var}
-        for item in _all_statements(one.body):
+        for item in list_statements(one.body):
             if item.kind is StatementKind.INERT and item.uses & bound:
                 raise RewriteRefused(f"the loop over {one.var} asserts something of {min(item.uses & bound)}")
 
 
 def _bound_names(nodes: Sequence[Node]) -> frozenset[str]:
     """The names that nodes bind."""
-    return _loop_names(nodes).union(*(item.binds for item in _all_statements(nodes)))
+    return _loop_names(nodes).union(*(item.binds for item in list_statements(nodes)))
 
 
 def _loop_names(nodes: Sequence[Node]) -> frozenset[str]:
@@ -328,11 +329,11 @@ def _used_names(node: Node) -> frozenset[str]:
 
 def _check_between(pair: LoopPair) -> None:
     """What is between the loops moves before both, so it must not conflict with the first loop."""
-    mine = [access for item in _all_statements(pair.first.body) for access in item.accesses]
+    mine = [access for item in list_statements(pair.first.body) for access in item.accesses]
     bound = _bound_names(pair.first.body) | {pair.first.var}
     used = bound.union(*(_used_names(node) for node in walk_nodes(pair.first.body)))
     for node in pair.between:
-        for item in _all_statements([node]):
+        for item in list_statements([node]):
             _check_moved(item, mine)
         clash = (_free_names(node) & bound) | (node.binds & used if isinstance(node, Statement) else set())
         if clash:
@@ -446,13 +447,9 @@ def _fused_source(kernel: Kernel, pair: LoopPair) -> str:
 
 def _declared_names(loop: Loop) -> set[str]:
     """The names of the tiles that a loop declares."""
-    declared = (item for item in _all_statements(loop.body) if item.kind is StatementKind.DECLARE)
+    declared = (item for item in list_statements(loop.body) if item.kind is StatementKind.DECLARE)
     return {name for item in declared for name in item.binds}
 
 
 def _range_text(kernel: Kernel, loop: Loop) -> str:
     return kernel.module.code_for_node(loop.node.iter)
-
-
-def _all_statements(nodes: Sequence[Node]) -> list[Statement]:
-    return [item for item in walk_nodes(list(nodes)) if isinstance(item, Statement)]

@@ -16,7 +16,7 @@ from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.blocking import BlockPlan, MultiBufferWriter
 from targets.nki.rewrites.estimate import ENGINES
-from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, StatementKind, walk_nodes
+from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, StatementKind, list_statements
 from targets.nki.rewrites.loop_ranges import ordered_range_name, range_name
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.transforms.distribute import (
@@ -76,7 +76,7 @@ def _is_handed_over(before: Sequence[str], engine: str) -> bool:
 
 
 def _only_loads(cut: LoopSplit) -> bool:
-    items = (item for item in walk_nodes(cut.loop.body[: cut.at]) if isinstance(item, Statement))
+    items = list_statements(cut.loop.body[: cut.at])
     return not any(item.engine in COMPUTE_ENGINES for item in items if item.kind is StatementKind.OPERATE)
 
 

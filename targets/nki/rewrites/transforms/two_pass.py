@@ -16,7 +16,15 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.blocking import BlockPlan, MultiBufferWriter, check_own_name
-from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, StatementKind, walk_nodes
+from targets.nki.rewrites.kernel_ir import (
+    Kernel,
+    Loop,
+    Node,
+    Statement,
+    StatementKind,
+    list_statements,
+    walk_nodes,
+)
 from targets.nki.rewrites.running_maximum import RescaledSums, read_rescaled_sums
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.transforms.distribute import max_buffers
@@ -103,7 +111,7 @@ def _plan_passes(kernel: Kernel, loop: Loop) -> PassPlan:
     work = _nodes_before(kernel, loop, found)
     made = {
         access.tensor.id: access.tensor
-        for item in _statements(work)
+        for item in list_statements(work)
         for access in item.accesses
         if access.writes
     }
@@ -114,7 +122,7 @@ def _plan_passes(kernel: Kernel, loop: Loop) -> PassPlan:
     first = [node for node in loop.body if node in own or node in work]
     gone = {*found.dropped, found.update, *_unused_declarations(kernel, declared, found)}
     rest = [node for node in loop.body if node not in first and node not in gone]
-    users = set(_statements(rest))
+    users = set(list_statements(rest))
     crossing = [item.tensor for item in own if not users.isdisjoint(kernel.users_of(_tensor(item)))]
     for item in own:
         check_own_name(kernel, item, [other for other in kernel.statements if loop in other.path])
@@ -124,10 +132,6 @@ def _plan_passes(kernel: Kernel, loop: Loop) -> PassPlan:
 def _tensor(declared: Statement) -> Tensor:
     assert declared.tensor is not None
     return declared.tensor
-
-
-def _statements(nodes: Sequence[Node]) -> list[Statement]:
-    return [item for item in walk_nodes(list(nodes)) if isinstance(item, Statement)]
 
 
 def _nodes_before(kernel: Kernel, loop: Loop, found: RescaledSums) -> list[Node]:
@@ -140,13 +144,13 @@ def _nodes_before(kernel: Kernel, loop: Loop, found: RescaledSums) -> list[Node]
     wanted = {access.tensor.id for access in found.update.accesses if access.reads}
     picked: list[Node] = []
     for node in reversed(nodes):
-        items = _statements([node])
+        items = list_statements([node])
         makes = {access.tensor.id for item in items for access in item.accesses if access.writes}
         if makes & wanted and items[0].order < found.update.order and node not in found.dropped:
             picked.append(node)
             wanted |= {access.tensor.id for item in items for access in item.accesses}
-    inside = set(_statements(loop.body))
-    ours = set(_statements(picked))
+    inside = set(list_statements(loop.body))
+    ours = set(list_statements(picked))
     for tensor_id in wanted - {found.peak.id} - {one.id for one in found.copies}:
         writers = [
             item for item in inside if any(a.writes and a.tensor.id == tensor_id for a in item.accesses)
@@ -178,7 +182,7 @@ def _unused_declarations(
 
 def _block_plan(kernel: Kernel, plan: PassPlan, kept: Sequence[Tensor]) -> BlockPlan:
     loop = plan.found.loop
-    inside = frozenset(_statements(loop.body))
+    inside = frozenset(list_statements(loop.body))
     return BlockPlan(kernel, loop, inside, frozenset(tensor.id for tensor in kept))
 
 
@@ -223,7 +227,7 @@ def _made_again(plan: PassPlan, kernel: Kernel) -> set[Node]:
     wanted = {tensor.id for tensor in plan.crossing}
     found: set[Node] = set()
     for node in reversed(plan.first):
-        items = _statements([node])
+        items = list_statements([node])
         makes = {a.tensor.id for item in items for a in item.accesses if a.writes}
         if makes & wanted:
             found.add(node)
