@@ -53,6 +53,12 @@ PREDICTED_SHARE = 2
 """Of so many kernels that could be judged, one is, where the judge predicts latencies."""
 MAX_NEAR_EQUALS = 2
 """Kernels that are judged of a group of equally fast ones; the second one, in case the first is wrong."""
+ALIKE = 0.5
+"""Share of common ones among the steps of two kernels from which they count as of one family."""
+NEAR_SIMPLE = 1.02
+"""How much slower the simplest kernel of a family may be than its fastest one. Steps that gain no more are
+within the model's error, and those that copy part of a kernel are in the way of others.
+"""
 FINER_SPLITS = 3
 """Single splits that are predicted if the fastest kernel rounds too much, and pairs of these."""
 MAX_ROUNDING = 1.2
@@ -359,22 +365,20 @@ def select_variants(
     rough: Mapping[str, float] | None = None,
     near: float = NEAR_EQUAL,
 ) -> list[SearchNode]:
-    """Return `count` kernels to judge: faster than the parent, preferably different from one another.
+    """Return `count` kernels to judge: faster than the parent, preferably of different families.
 
-    None has a code in `known`, nor more steps than another one that is as fast. At most two are of almost
-    the same predicted latency, up to the ratio `near`: judging the others would take time and tell little. If
-    fewer than `count` are faster, one slower kernel is included, because the way forward may lead through
-    it. The fastest without a new function of a narrow domain is always there, since all others may fail for
-    that function. For the same reason at most half are in `rough`, kernels that may round too much with their
+    Kernels that share most of their steps are mostly wrong together, and lead to the same ones. None has a
+    code in `known`, nor more steps than another one that is as fast. At most two are of almost the same
+    predicted latency, up to the ratio `near`: judging the others would take time and tell little. If fewer
+    than `count` are faster, one slower kernel is included, because the way forward may lead through it. The
+    fastest without a new function of a narrow domain is always there, since all others may fail for that
+    function. For the same reason at most half are in `rough`, kernels that may round too much with their
     estimated errors, if there are others.
     """
     fresh = {one.code: one for one in reversed(found) if one.code not in known}
     ordered = sorted(fresh.values(), key=node_order)
     faster = [one for one in ordered if one.latency_ms < parent_ms]
-    chosen: list[SearchNode] = []
-    for one in faster:
-        if not any(_share_steps(one, other) for other in chosen):
-            chosen.append(one)
+    chosen = _pick_families(faster)
     rest = [one for one in faster if not any(_is_near_duplicate(one, other) for other in chosen)]
     slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLOWDOWN_LIMIT * parent_ms]
     thinned = _thin_near_equals([*chosen, *rest], near)
@@ -385,6 +389,23 @@ def select_variants(
     if wide is None or wide in picked or len(picked) < 2:
         return picked
     return [*picked[: count - 1], wide]
+
+
+def _pick_families(faster: Sequence[SearchNode]) -> list[SearchNode]:
+    """The fastest kernel and the simplest one of each other family, or of its own if there is no other."""
+    heads: list[SearchNode] = []
+    for one in faster:
+        is_fast = one.latency_ms <= SLOWDOWN_LIMIT * faster[0].latency_ms
+        if is_fast and not any(_are_alike(one, other) for other in heads):
+            heads.append(one)
+    simplest = [_find_simplest(one, faster) for one in heads[1:] or heads]
+    return list({one.source: one for one in [*heads[:1], *simplest]}.values())
+
+
+def _find_simplest(head: SearchNode, faster: Sequence[SearchNode]) -> SearchNode:
+    """The kernel with the shortest source of those like `head` and almost as fast."""
+    kin = (one for one in faster if one.latency_ms <= NEAR_SIMPLE * head.latency_ms and _are_alike(one, head))
+    return min(kin, key=lambda one: (len(one.source), *node_order(one)))
 
 
 def _mix_rough(
@@ -436,10 +457,20 @@ def _narrows_domain(step: RewriteStep) -> bool:
     return any(value in NARROW_FUNCTIONS for value in step.choice.values())
 
 
+def _are_alike(one: SearchNode, other: SearchNode) -> bool:
+    """Whether the two kernels come from mostly the same steps at the same places."""
+    mine, theirs = _list_places(one), _list_places(other)
+    return len(mine & theirs) >= ALIKE * len(mine | theirs)
+
+
 def _share_steps(one: SearchNode, other: SearchNode) -> bool:
     """Whether the steps of one begin with or contain those of the other."""
-    mine, theirs = ({(step.technique, step.site) for step in item.steps} for item in (one, other))
+    mine, theirs = _list_places(one), _list_places(other)
     return mine <= theirs or theirs <= mine
+
+
+def _list_places(one: SearchNode) -> set[tuple[str, str]]:
+    return {(step.technique, step.site) for step in one.steps}
 
 
 def _is_near_duplicate(one: SearchNode, other: SearchNode) -> bool:

@@ -323,6 +323,27 @@ def test_what_is_judged_differs_first():
     assert [one.source for one in select_variants(reached, 2, 100.0, frozenset())] == ["ab", "d"]
 
 
+def test_the_second_kernel_is_the_simplest_of_another_family():
+    reached = [
+        search_node("abcd", 50),
+        search_node("abce", 50.1),
+        search_node("xyza", 50.5),
+        search_node("xyz", 51),
+        search_node("xy", 52),
+    ]
+    chosen = select_variants(reached, 3, 100.0, frozenset(), near=NEAR_EQUAL_PREDICTED)
+    assert [one.source for one in chosen] == ["abcd", "xyz"]
+
+
+def test_without_another_family_the_second_kernel_is_simpler():
+    reached = [
+        search_node(name, 50 + number / 2) for number, name in enumerate(("abcd", "abce", "abc", "ab"))
+    ]
+    chosen = select_variants(reached, 3, 100.0, frozenset(), near=NEAR_EQUAL_PREDICTED)
+    assert [one.source for one in chosen] == ["abcd", "abc"]
+    assert select_variants(reached[:1], 3, 100.0, frozenset()) == reached[:1]
+
+
 def test_at_most_two_of_almost_the_same_latency_are_judged():
     reached = [
         search_node(name, latency) for name, latency in zip("abcde", (50, 50.1, 50.2, 50.4, 51), strict=True)
