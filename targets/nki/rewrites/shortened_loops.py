@@ -7,7 +7,9 @@ is close to its gain with all iterations.
 
 Rewritten kernels have other loops, but the same arguments. So a shortening names dimensions of arguments, and
 each kernel's own loops along them are shortened. A loop may walk the iterations of a family several times, as
-one that fills all tiles of a list does. It then leaves out the same ones each time.
+one that fills all tiles of a list does. It then leaves out the same ones each time. In a pipelined kernel,
+some statements walk the first or the last iterations only. The loop between them leaves out its last ones,
+and those that walk the last iterations begin as much earlier.
 """
 
 from __future__ import annotations
@@ -52,15 +54,26 @@ class ShortenedDimension:
 class LoopFamily:
     """Loops that walk the same iterations, and the returned arrays that they fill, by the dimension.
 
-    `periods` is by loop: after how many of its iterations it begins with the family's again.
+    `periods` is by loop: how many of its iterations walk those of the family. After these it begins with them
+    again; if it has fewer, others walk the rest. `tails` is the same by loops that walk the last ones only.
+    Their index, modulo each of `moduli`, chooses tiles, and has to stay the same.
     """
 
     periods: Mapping[str, int]
+    tails: Mapping[str, int]
+    moduli: frozenset[tuple[str, int]]
     results: tuple[tuple[int, int], ...]
 
     @property
     def loops(self) -> frozenset[str]:
         return frozenset(self.periods)
+
+    def can_be_divided(self, divisor: int, trips: Mapping[str, int]) -> bool:
+        """Whether all loops can leave out the same iterations; `trips` are those that they have now."""
+        if any(period % divisor for period in (*self.periods.values(), *self.tails.values())):
+            return False
+        walked = all(_left_out(period, divisor) < trips[loop] for loop, period in self.periods.items())
+        return walked and all(_left_out(self.tails[loop], divisor) % size == 0 for loop, size in self.moduli)
 
 
 def find_shortening(kernel: Kernel, most: int, target: Target) -> tuple[ShortenedDimension, ...]:
@@ -75,14 +88,21 @@ def find_shortening(kernel: Kernel, most: int, target: Target) -> tuple[Shortene
         for key, family in families.items():
             walked = [period // divisors[key] for period in family.periods.values()]
             factor = _smallest_factor(walked)
-            if factor and _keeps_its_memory(kernel, family, divisors[key] * factor, target):
+            divisor = divisors[key] * (factor or 1)
+            if not (factor and family.can_be_divided(divisor, kernel.trips)):
+                continue
+            if _keeps_its_memory(kernel, family, divisor, target):
                 left = min(walked) // factor
                 choices.append((_are_outermost(kernel, family), left, key, factor))
         if not choices:
             break
         *_, key, factor = max(choices)
+        for loop, period in families[key].periods.items():
+            if period > kernel.trips[loop]:
+                trips[loop] -= period // divisors[key] * (factor - 1) // factor
+            else:
+                trips[loop] //= factor
         divisors[key] *= factor
-        trips |= {loop: trips[loop] // factor for loop in families[key].loops}
     return tuple(ShortenedDimension(*key, divisor) for key, divisor in divisors.items() if divisor > 1)
 
 
@@ -102,6 +122,7 @@ def shorten_loops(
 ) -> ShortenedKernel | None:
     """Shorten a kernel along dimensions, each as far as its loops allow; None if they allow nothing."""
     cuts: dict[str, list[_Cut]] = {}
+    shifts: dict[str, int] = {}
     shapes: dict[tuple[int, int], int] = {}
     made: list[ShortenedDimension] = []
     for one in wanted:
@@ -110,21 +131,23 @@ def shorten_loops(
         except _CannotShortenError:
             continue
         divisor = _largest_divisor(kernel, family, one.divisor, target)
-        if divisor == 1:
+        in_parts = {loop for loop, period in family.periods.items() if period > kernel.trips[loop]}
+        if divisor == 1 or not cuts.keys().isdisjoint(in_parts) or not shifts.keys().isdisjoint(family.tails):
             continue
         made.append(ShortenedDimension(one.argument, one.axis, divisor))
         for loop, period in family.periods.items():
             cuts.setdefault(loop, []).append(_Cut(period, divisor))
+        shifts |= {loop: _left_out(period, divisor) for loop, period in family.tails.items()}
         for tensor, axis in family.results:
             shapes[tensor, axis] = shapes.get((tensor, axis), 1) * divisor
-    return ShortenedKernel(_write_shortened(kernel, cuts, shapes), tuple(made)) if made else None
+    return ShortenedKernel(_write_shortened(kernel, cuts, shifts, shapes), tuple(made)) if made else None
 
 
 def _largest_divisor(kernel: Kernel, family: LoopFamily, most: int, target: Target) -> int:
     """The largest divisor of `most` by which a family can be shortened; 1 if there is none."""
     periods = family.periods.values()
     for divisor in range(min(most, min(periods) // MIN_TRIPS), 1, -1):
-        divides = most % divisor == 0 and not any(period % divisor for period in periods)
+        divides = most % divisor == 0 and family.can_be_divided(divisor, kernel.trips)
         if divides and _keeps_its_memory(kernel, family, divisor, target):
             return divisor
     return 1
@@ -151,6 +174,16 @@ class _Cut:
     period: int
     divisor: int
 
+    def count_left(self, trips: int) -> int:
+        """How many of a loop's iterations are left; also if it walks some of the period only."""
+        if trips < self.period:
+            return trips - _left_out(self.period, self.divisor)
+        return trips // self.divisor
+
+
+def _left_out(period: int, divisor: int) -> int:
+    return period - period // divisor
+
 
 class _FamilySearch:
     """Collects the loops that must run less often together."""
@@ -161,6 +194,8 @@ class _FamilySearch:
         self._returned = _returned_ids(kernel)
         self._seen: set[tuple[int, _Place, int]] = set()
         self._periods: dict[str, int] = {}
+        self._tails: dict[str, int] = {}
+        self._moduli: set[tuple[str, int]] = set()
         self._followed: set[Loop] = set()
         self._results: dict[tuple[int, int], None] = {}
 
@@ -183,7 +218,7 @@ class _FamilySearch:
             self._follow_place(tensor, ("shape", axis), tensor.shape[axis])
         if not self._periods:
             raise _CannotShortenError
-        return LoopFamily(self._periods, tuple(self._results))
+        return LoopFamily(self._periods, self._tails, frozenset(self._moduli), tuple(self._results))
 
     def _follow_place(self, tensor: Tensor, place: _Place, end: int) -> None:
         """Every access must have a loop whose iterations cover a dimension up to `end`."""
@@ -198,23 +233,68 @@ class _FamilySearch:
             found = dict(_places_of(access.view))
             if place not in found:
                 raise _CannotShortenError
-            self._add_loop(*self._outer_loop(*found[place], end))
+            self._follow_window(*found[place], end)
 
-    def _outer_loop(self, start: Affine, extent: int, end: int) -> tuple[Loop, int]:
+    def _follow_window(self, start: Affine, extent: int, end: int) -> None:
+        """Add the loop that walks a dimension up to `end`, or the part that pipelining left to it."""
+        if min((value for _, value in start.terms), default=-1) < 0:
+            raise _CannotShortenError
+        whole = self._outer_loop(start, extent, end, start.const)
+        if whole is not None:
+            self._add_loop(*whole)
+            return
+        last = start.const + extent + sum(value * (self._loops[one].trips - 1) for one, value in start.terms)
+        if start.const * 2 >= end:
+            self._add_tail(start, end)
+        elif last * 2 > end:
+            part = self._outer_loop(start, extent, end)
+            if part is None:
+                raise _CannotShortenError
+            self._add_loop(*part)
+
+    def _outer_loop(
+        self, start: Affine, extent: int, end: int, before: int | None = None
+    ) -> tuple[Loop, int] | None:
         """The loop whose steps, each of which the smaller ones fill, cover a dimension up to `end`.
 
-        Also in how many of its iterations; after these it may cover as much again.
+        Also in how many of its iterations; after these it may cover as much again. If nothing is said of what
+        is `before` its first step, it may cover a part of the dimension.
         """
-        for name, factor in start.terms:
+        for name, factor in sorted(start.terms, key=lambda term: -term[1]):
             loop = self._loops[name]
-            if 0 < factor < end and end % factor == 0 and factor * loop.trips % end == 0:
+            covers = factor * loop.trips % end == 0 if before is not None else loop.trips > 1
+            if 0 < factor < end and end % factor == 0 and covers:
                 inner = sum(
                     value * (self._loops[one].trips - 1) for one, value in start.terms if value < factor
                 )
-                if start.const + inner + extent > factor or min(value for _, value in start.terms) < 0:
+                if (before or 0) + inner + extent > factor:
                     break
                 return loop, end // factor
+        return None
+
+    def _add_tail(self, start: Affine, end: int) -> None:
+        """Add the loop that walks the last iterations, which begins where others end."""
+        for name, factor in start.terms:
+            loop = self._loops[name]
+            if loop.start.terms or 2 * factor * loop.start.const < end or end % factor or loop.step != 1:
+                continue
+            period = end // factor
+            if self._tails.setdefault(name, period) != period or name in self._periods:
+                raise _CannotShortenError
+            if loop not in self._followed:
+                self._followed.add(loop)
+                self._follow_tail(loop, period)
+            return
         raise _CannotShortenError
+
+    def _follow_tail(self, loop: Loop, period: int) -> None:
+        for tensor, place, start in self._list_places(loop, is_whole=False):
+            factor = start.coefficient(loop.id)
+            if 2 * start.const >= factor * period:
+                self._follow_place(tensor, place, factor * period)
+            else:
+                kind, number = place
+                self._moduli.add((loop.id, (tensor.shape if kind == "shape" else tensor.copies)[number]))
 
     def _add_loop(self, loop: Loop, period: int) -> None:
         if self._periods.setdefault(loop.id, period) != period:
@@ -224,21 +304,26 @@ class _FamilySearch:
         if loop.start != Affine(0) or loop.step != 1:
             raise _CannotShortenError
         self._followed.add(loop)
+        for tensor, place, start in self._list_places(loop, is_whole=period == loop.trips):
+            self._follow_place(tensor, place, start.coefficient(loop.id) * period)
+
+    def _list_places(self, loop: Loop, *, is_whole: bool) -> Iterator[tuple[Tensor, _Place, Affine]]:
+        """The dimensions of tensors that are indexed by a loop, and where the windows begin.
+
+        Raises:
+            _CannotShortenError: something in the loop may need an iteration that is left out.
+        """
         for item in self._kernel.nodes:
-            if (
-                isinstance(item, Guard)
-                and loop in item.loops
-                and (item.difference.const or period < loop.trips)
-            ):
-                raise _CannotShortenError  # an iteration that may be left out
+            if isinstance(item, Guard) and loop in item.loops and (item.difference.const or not is_whole):
+                raise _CannotShortenError
             if not isinstance(item, Statement):
                 continue
             for access in item.accesses:
                 if any(loop.id in place.loops for place in access.view.within):
                     raise _CannotShortenError
                 for place, (start, _) in _places_of(access.view):
-                    if factor := start.coefficient(loop.id):
-                        self._follow_place(access.tensor, place, factor * period)
+                    if start.coefficient(loop.id):
+                        yield access.tensor, place, start
 
 
 def _places_of(view: TensorView) -> Iterator[tuple[_Place, tuple[Affine, int]]]:
@@ -289,11 +374,18 @@ def _count_instructions(kernel: Kernel, trips: Mapping[str, int]) -> int:
 
 
 def _write_shortened(
-    kernel: Kernel, cuts: Mapping[str, Sequence[_Cut]], shapes: Mapping[tuple[int, int], int]
+    kernel: Kernel,
+    cuts: Mapping[str, Sequence[_Cut]],
+    shifts: Mapping[str, int],
+    shapes: Mapping[tuple[int, int], int],
 ) -> str:
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         if isinstance(node, Loop) and node.id in cuts:
             return [_write_loop(kernel, node, cuts[node.id], syntax.rebuild_block(node.body, emit))]
+        if isinstance(node, Loop) and node.id in shifts:
+            first = node.start.const - shifts[node.id]
+            body = syntax.rebuild_block(node.body, emit)
+            return [_replace_range(kernel, node, f"{first}, {first + node.trips}", body)]
         tensor = node.tensor if isinstance(node, Statement) else None
         if tensor is None or not any(key == tensor.id for key, _ in shapes):
             return None
@@ -316,8 +408,16 @@ def _write_loop(
             left = cut.period // cut.divisor
             index = f"(({index}) // {left} * {cut.period} + ({index}) % {left})"
         body = [syntax.parse_statement(f"{loop.var} = {index}"), *body]
-    trips = loop.trips // prod(cut.divisor for cut in cuts)
-    made = syntax.make_loop(var, f"{range_name(kernel, loop)}({trips})", body)
+    trips = loop.trips
+    for cut in cuts:
+        trips = cut.count_left(trips)
+    return _replace_range(kernel, loop, str(trips), body, var)
+
+
+def _replace_range(
+    kernel: Kernel, loop: Loop, bounds: str, body: Sequence[cst.BaseStatement], var: str | None = None
+) -> cst.BaseStatement:
+    made = syntax.make_loop(var or loop.var, f"{range_name(kernel, loop)}({bounds})", body)
     return syntax.with_leading_lines(made, syntax.leading_lines(loop.node))
 
 

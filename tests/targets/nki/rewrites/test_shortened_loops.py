@@ -44,6 +44,23 @@ def kernel(x):
     return out
 """
 )
+SQUARES = (
+    HEADER
+    + """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((16, 128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(16):
+        tile = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[i, :, :])
+        squares = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=squares, data1=tile, data2=tile, op=nl.multiply)
+        result = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=result, op=nl.exp, data=squares)
+        nisa.dma_copy(dst=out[i, :, :], src=result)
+    return out
+"""
+)
 SUMS = (
     HEADER
     + """
@@ -158,6 +175,41 @@ def test_a_loop_that_walks_iterations_again_leaves_out_the_same_ones_each_time()
     source = shorten(kernel, both)
     assert "for i_short in nl.affine_range(8):" in source
     assert np.array_equal(run(made, source), whole[:, :2, :2])
+
+
+def pipelined_kernels(sample: Sample) -> list[str]:
+    """What `pipeline` makes of a kernel, wherever it cuts the loop."""
+    children, _ = explore_rewrites(read(sample), sample.arguments, TARGET)
+    return [child.source for child in children if child.transform.id == "pipeline"]
+
+
+def test_a_pipelined_loop_leaves_out_its_last_iterations_and_the_tail_begins_earlier() -> None:
+    made = Sample(SQUARES, ((16, 128, 64),), lambda x: np.exp(x * x))
+    whole = run(made, made.source)
+    sources = pipelined_kernels(made)
+    assert sources
+    for source in sources:
+        kernel = read(made, source)
+        (found,) = find_shortening(kernel, 1, TARGET)
+        assert found == ShortenedDimension(0, 0, 4)
+        part = run(made, shorten(kernel, [found]))
+        assert np.array_equal(part, whole[:4])
+        count = sum(item.trips for item in kernel.operations())
+        short = read(made, shorten(kernel, [found]))
+        assert sum(item.trips for item in short.operations()) == count // 4
+
+
+@pytest.mark.parametrize(("count", "divisor"), [(6, None), (8, 2), (12, 2), (18, 3), (20, 2)])
+def test_a_pipelined_loop_keeps_a_turn_and_where_its_tiles_are(count: int, divisor: int | None) -> None:
+    """Two iterations, one in each place of its tiles, are what it leaves out at a time."""
+    made = Sample(SQUARES.replace("16", str(count)), ((count, 128, 64),), lambda x: np.exp(x * x))
+    for source in pipelined_kernels(made):
+        kernel = read(made, source)
+        expected = (ShortenedDimension(0, 0, divisor),) if divisor else ()
+        assert find_shortening(kernel, 1, TARGET) == expected
+        if divisor:
+            part = run(made, shorten(kernel, expected))
+            assert np.array_equal(part, run(made, made.source)[: count // divisor])
 
 
 def test_outermost_loops_go_first() -> None:
