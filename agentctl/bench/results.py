@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentctl.bench import arms
-from agentctl.bench.runs import BenchJob
+from agentctl.bench.runs import KERNEL_ONLY, BenchJob
 from targets.base import PredictionError
 from targets.registry import load_target, target_names
 
@@ -22,11 +22,12 @@ RunResults = Mapping[str, ResultRow]
 def result_row(job: BenchJob, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stored row of a run: which run it was, and its results.
 
-    `own_kernel` says whether it started from a built-in problem's own kernel. If it started from a kernel
-    file, `problem` is that file's name.
+    `own_kernel` says whether it started from a built-in problem's own kernel alone. If it started from a
+    kernel file, `problem` is that file's name.
     """
     which = {"problem": job.name, "size": job.size, "target": job.target, "seed": job.seed, "arm": job.arm}
-    return {**which, "own_kernel": not (job.kernel or job.is_path), **found}
+    is_own = job.starts == KERNEL_ONLY and not (job.kernel or job.is_path)
+    return {**which, "starts": job.starts, "own_kernel": is_own, **found}
 
 
 def read_results(path: Path | None) -> dict[str, ResultRow]:

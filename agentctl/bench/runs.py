@@ -62,12 +62,16 @@ EventDicts = Sequence[Mapping[str, Any]]
 """A run's events as `agentctl tail --json` writes them, oldest first."""
 
 
+KERNEL_ONLY = "kernel"
+"""What runs start from by default: gains are then those of the search, from the kernel that is named."""
+
+
 @dataclass(frozen=True, slots=True)
 class BenchJob:
     """One run: a problem at a size for a target, an arm, and a seed.
 
     `problem` is the name of a built-in one, or an absolute path. The run starts from the problem's own
-    kernel, or from the one in the file `kernel`.
+    kernel, or from the one in the file `kernel`; by `starts`, also from the reference's translation.
     """
 
     problem: str
@@ -76,6 +80,7 @@ class BenchJob:
     seed: int
     arm: str = "beam"
     kernel: str = ""
+    starts: str = KERNEL_ONLY
 
     @property
     def name(self) -> str:
@@ -94,9 +99,10 @@ class BenchJob:
 
     @property
     def key(self) -> str:
-        """The run's name in the results file; the default arm, `beam`, is not part of it."""
+        """The run's name in the results file, without the defaults: `beam`, and from the kernel alone."""
         end = "" if self.arm == "beam" else f" {self.arm}"
-        return f"{self.name} {self.size} {self.target} seed {self.seed}{end}"
+        start = "" if self.starts == KERNEL_ONLY else f" from {self.starts}"
+        return f"{self.name} {self.size} {self.target} seed {self.seed}{end}{start}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +173,7 @@ def _run_to_end(job: BenchJob, home: str, budget: JobBudget) -> bool:
         "--target", job.target, "--seed", str(job.seed),
     ]  # fmt: skip
     command += ["--kernel", job.kernel] if job.kernel else []
-    command += ["--set", "run.starts=kernel"]  # gains are those of the search, from the kernel that is named
+    command += ["--set", f"run.starts={job.starts}"]
     for name, value in arm_settings(job.arm, budget).items():
         command += ["--set", f"run.search.{name}={value}"]
     log = Path(home, "run.err")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agentctl.bench.results import ResultRow, build_report, count_rewrites
+from agentctl.bench.runs import KERNEL_ONLY
 from targets.registry import load_target, target_names
 
 _HEAD = (
@@ -54,9 +55,11 @@ def run_line(row: ResultRow) -> str:
     initial = f"{row['initial_ms']:.4g} ({row['initial_lo_ms']:.4g}-{row['initial_hi_ms']:.4g})"
     best = f"{row['best_ms']:.4g} ({row['best_lo_ms']:.4g}-{row['best_hi_ms']:.4g})"
     wins = "" if row["best_wins_percent"] is None else f"{row['best_wins_percent']:.1f}"
+    starts = row.get("starts", KERNEL_ONLY)
+    name = row["problem"] if starts == KERNEL_ONLY else f"{row['problem']} from {starts}"
     late = "" if row["in_time"] else " (time up)" if row["reason"] else " (cut off before its audit)"
     return (
-        f"{row['problem']:36}{row['arm']:16}{row['seed']:>5}{initial:>28}{best:>28}{row['speedup']:8.2f}x"
+        f"{name:36}{row['arm']:16}{row['seed']:>5}{initial:>28}{best:>28}{row['speedup']:8.2f}x"
         f"{row['percent_of_peak']:8.1f}{row['percent_of_tight_bound']:8.1f}{wins:>8}{row['evaluated']:8}"
         f"{row['looked_at']:10}{row['seconds']:7.0f}{late}"
     )

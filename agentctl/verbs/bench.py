@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -39,6 +39,13 @@ def bench(session: Session) -> None:
     "--kernels",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Begin with the kernels in a folder, each called PROBLEM-WHAT.",
+)
+@click.option(
+    "--starts",
+    type=click.Choice(get_args(RunConfig.model_fields["starts"].annotation)),
+    default="kernel",
+    show_default=True,
+    help="What runs begin with, as `run.starts` says.",
 )
 @click.option("--target", type=click.Choice(target_names()), default=RunConfig().target, show_default=True)
 @click.option("--size", type=click.Choice(("full", "reduced")), help="Default: full; of --arms: reduced.")
@@ -92,6 +99,7 @@ def _plan_jobs(
     arms: bool,
     problems: str | None,
     kernels: Path | None,
+    starts: str,
     target: str,
     size: str | None,
     strategies: str | None,
@@ -118,7 +126,7 @@ def _plan_jobs(
     numbers = _parse_numbers(seeds or (ARM_SEEDS if arms else "0"))
     at = size or ("reduced" if arms else "full")
     jobs = [
-        BenchJob(name, at, target, number, arm, file)
+        BenchJob(name, at, target, number, arm, file, starts)
         for name in names
         for file in files.get(name, ())
         for number in numbers

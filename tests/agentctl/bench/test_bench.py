@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def row(problem: str = "p", arm: str = "beam", size: str = "full", **changes: An
 
 
 def _found_fields() -> dict[str, Any]:
-    which = ("problem", "size", "target", "seed", "arm", "own_kernel")
+    which = ("problem", "size", "target", "seed", "arm", "starts", "own_kernel")
     return {name: value for name, value in row().items() if name not in which}
 
 
@@ -318,6 +319,24 @@ def _run_that_exits_with(status: int, monkeypatch, tmp_path: Path) -> bool:
     monkeypatch.setattr(runs, "_start_command", lambda _, errors: subprocess.Popen(child, stderr=errors))
     budget = JobBudget(candidates=2, minutes=5)
     return runs._run_to_end(BenchJob("silu", "reduced", "trn2", 0), str(tmp_path), budget)
+
+
+@pytest.mark.parametrize(("starts", "key"), [("kernel", ""), ("both", " from both")])
+def test_a_run_begins_with_what_is_asked(starts: str, key: str, monkeypatch, tmp_path):
+    asked: list[Sequence[str]] = []
+
+    def start(command: Sequence[str], errors: Any) -> Any:
+        asked.append(command)
+        return subprocess.Popen([sys.executable, "-c", ""], stderr=errors)
+
+    monkeypatch.setattr(runs, "_start_command", start)
+    job = BenchJob("silu", "reduced", "trn2", 0, starts=starts)
+    assert runs._run_to_end(job, str(tmp_path), JobBudget(candidates=2, minutes=5))
+    assert f"run.starts={starts}" in asked[0]
+    assert job.key == f"silu reduced trn2 seed 0{key}"
+    made = results.result_row(job, _found_fields())
+    assert made["own_kernel"] == (starts == "kernel")
+    assert tables.run_line(made).startswith(f"silu{key} ")
 
 
 @pytest.mark.parametrize(("seconds", "ends"), [(1.0, True), (60.0, False)])
