@@ -44,7 +44,9 @@ def build_report(runs: RunResults) -> dict[str, Any]:
         "predicted": True,
         "model_error_percent": describe_errors({one["target"] for one in runs.values()}),
         "overall": summarize_results(runs.values()),
-        "arms": arms.compare_arms(runs.values()),
+        "arms": arms.compare_arms(
+            one for one in runs.values() if one.get("starts", KERNEL_ONLY) == KERNEL_ONLY
+        ),
         "runs": runs,
     }
 

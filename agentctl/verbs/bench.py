@@ -11,7 +11,7 @@ import click
 from agentctl.app import Session, common_options
 from daemon import exits
 from state.model import RunConfig
-from targets.registry import kernel_suffix, target_names
+from targets.registry import kernel_suffix, load_target, target_names
 
 ARM_PROBLEMS = ("rope_single_freq_apply", "mamba", "bmm_softmax", "rmsnorm_matmul")
 """The default problems of `--arms`: elementwise, a scan, a product with softmax, a product with a norm.
@@ -113,6 +113,7 @@ def _plan_jobs(
     import seeds as shipped
     from agentctl.bench.runs import ARMS, REUSE, BenchJob
 
+    _require_possible(starts, target, arms=arms, from_files=kernels is not None)
     asked = _split_names(problems) if problems else ARM_PROBLEMS if arms else shipped.builtin_problems()
     names = [_find_problem(name) for name in asked]
     suffix = kernel_suffix(target)
@@ -133,9 +134,27 @@ def _plan_jobs(
         for arm in chosen
     ]
     reusing = [job for job in jobs if job.arm.endswith(REUSE)]
-    learnt_from = {BenchJob(name, at, target, numbers[0]): None for name in givers} if reusing else {}
+    learnt_from = (
+        {BenchJob(name, at, target, numbers[0], starts=starts): None for name in givers} if reusing else {}
+    )
     others = dict.fromkeys(job for job in jobs if job not in reusing) | learnt_from
     return [*others, *reusing], [job.key for job in learnt_from]
+
+
+def _require_possible(starts: str, target: str, *, arms: bool, from_files: bool) -> None:
+    from agentctl.bench.runs import KERNEL_ONLY
+
+    if starts == KERNEL_ONLY:
+        return
+    why = ""
+    if arms:
+        why = "--arms compares searches from the kernel alone"
+    elif from_files and starts == "translation":
+        why = "no kernel of --kernels would be used"
+    elif load_target(target).parts.translator is None:
+        why = f"references are not translated for {target}"
+    if why:
+        raise click.BadParameter(f"{starts}: {why}", param_hint="--starts")
 
 
 def _find_problem(name: str) -> str:

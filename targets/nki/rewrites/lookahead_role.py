@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
-from math import log
+from math import log, sqrt
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -378,7 +378,7 @@ def select_variants(
     fresh = {one.code: one for one in reversed(found) if one.code not in known}
     ordered = sorted(fresh.values(), key=node_order)
     faster = [one for one in ordered if one.latency_ms < parent_ms]
-    chosen = _pick_families(faster)
+    chosen = _pick_families(faster, parent_ms)
     rest = [one for one in faster if not any(_is_near_duplicate(one, other) for other in chosen)]
     slower = [one for one in ordered if parent_ms <= one.latency_ms <= SLOWDOWN_LIMIT * parent_ms]
     thinned = _thin_near_equals([*chosen, *rest], near)
@@ -391,20 +391,30 @@ def select_variants(
     return [*picked[: count - 1], wide]
 
 
-def _pick_families(faster: Sequence[SearchNode]) -> list[SearchNode]:
+def _pick_families(faster: Sequence[SearchNode], parent_ms: float) -> list[SearchNode]:
     """The fastest kernel and the simplest one of each other family, or of its own if there is no other."""
     heads: list[SearchNode] = []
     for one in faster:
         is_fast = one.latency_ms <= SLOWDOWN_LIMIT * faster[0].latency_ms
         if is_fast and not any(_are_alike(one, other) for other in heads):
             heads.append(one)
-    simplest = [_find_simplest(one, faster) for one in heads[1:] or heads]
+    only = len(heads) < 2
+    apart = [one for one in faster if only or not _are_alike(one, heads[0])]
+    simplest = [_find_simplest(one, apart, parent_ms) for one in heads[1:] or heads]
     return list({one.source: one for one in [*heads[:1], *simplest]}.values())
 
 
-def _find_simplest(head: SearchNode, faster: Sequence[SearchNode]) -> SearchNode:
-    """The kernel with the shortest source of those like `head` and almost as fast."""
-    kin = (one for one in faster if one.latency_ms <= NEAR_SIMPLE * head.latency_ms and _are_alike(one, head))
+def _find_simplest(head: SearchNode, others: Sequence[SearchNode], parent_ms: float) -> SearchNode:
+    """The kernel with the shortest source of those like `head` and almost as fast.
+
+    It keeps at least half of the gain.
+    """
+    limit = min(NEAR_SIMPLE * head.latency_ms, sqrt(head.latency_ms * parent_ms))
+    kin = (
+        one
+        for one in others
+        if one.latency_ms <= limit and len(one.steps) <= len(head.steps) and _are_alike(one, head)
+    )
     return min(kin, key=lambda one: (len(one.source), *node_order(one)))
 
 
@@ -458,9 +468,9 @@ def _narrows_domain(step: RewriteStep) -> bool:
 
 
 def _are_alike(one: SearchNode, other: SearchNode) -> bool:
-    """Whether the two kernels come from mostly the same steps at the same places."""
+    """Whether the two kernels come from mostly the same steps, or one from some of the other's."""
     mine, theirs = _list_places(one), _list_places(other)
-    return len(mine & theirs) >= ALIKE * len(mine | theirs)
+    return _share_steps(one, other) or len(mine & theirs) >= ALIKE * len(mine | theirs)
 
 
 def _share_steps(one: SearchNode, other: SearchNode) -> bool:

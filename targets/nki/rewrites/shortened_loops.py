@@ -15,7 +15,7 @@ and those that walk the last iterations begin as much earlier.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from math import gcd, prod
@@ -56,12 +56,14 @@ class LoopFamily:
 
     `periods` is by loop: how many of its iterations walk those of the family. After these it begins with them
     again; if it has fewer, others walk the rest. `tails` is the same by loops that walk the last ones only.
-    Their index, modulo each of `moduli`, chooses tiles, and has to stay the same.
+    Their index, modulo each of `moduli`, chooses tiles, and has to stay the same. `ends` are how much of a
+    dimension, and of how much of it, is left to the first or the last iterations.
     """
 
     periods: Mapping[str, int]
     tails: Mapping[str, int]
     moduli: frozenset[tuple[str, int]]
+    ends: frozenset[tuple[int, int]]
     results: tuple[tuple[int, int], ...]
 
     @property
@@ -71,6 +73,8 @@ class LoopFamily:
     def can_be_divided(self, divisor: int, trips: Mapping[str, int]) -> bool:
         """Whether all loops can leave out the same iterations; `trips` are those that they have now."""
         if any(period % divisor for period in (*self.periods.values(), *self.tails.values())):
+            return False
+        if any(2 * size * divisor > end for size, end in self.ends):
             return False
         walked = all(_left_out(period, divisor) < trips[loop] for loop, period in self.periods.items())
         return walked and all(_left_out(self.tails[loop], divisor) % size == 0 for loop, size in self.moduli)
@@ -103,7 +107,9 @@ def find_shortening(kernel: Kernel, most: int, target: Target) -> tuple[Shortene
             else:
                 trips[loop] //= factor
         divisors[key] *= factor
-    return tuple(ShortenedDimension(*key, divisor) for key, divisor in divisors.items() if divisor > 1)
+    wanted = [ShortenedDimension(*key, divisor) for key, divisor in divisors.items() if divisor > 1]
+    made = shorten_loops(kernel, wanted, target)
+    return made.dimensions if made is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ def shorten_loops(
     kernel: Kernel, wanted: Sequence[ShortenedDimension], target: Target
 ) -> ShortenedKernel | None:
     """Shorten a kernel along dimensions, each as far as its loops allow; None if they allow nothing."""
-    cuts: dict[str, list[_Cut]] = {}
+    cuts: dict[str, dict[_Cut, None]] = {}
     shifts: dict[str, int] = {}
     shapes: dict[tuple[int, int], int] = {}
     made: list[ShortenedDimension] = []
@@ -131,16 +137,35 @@ def shorten_loops(
         except _CannotShortenError:
             continue
         divisor = _largest_divisor(kernel, family, one.divisor, target)
-        in_parts = {loop for loop, period in family.periods.items() if period > kernel.trips[loop]}
-        if divisor == 1 or not cuts.keys().isdisjoint(in_parts) or not shifts.keys().isdisjoint(family.tails):
+        wanted_cuts = {loop: _Cut(period, divisor) for loop, period in family.periods.items()}
+        is_made = all(cut in cuts.get(loop, ()) for loop, cut in wanted_cuts.items())
+        if divisor == 1 or not (is_made or _are_compatible(kernel, wanted_cuts, cuts, family.tails, shifts)):
             continue
         made.append(ShortenedDimension(one.argument, one.axis, divisor))
-        for loop, period in family.periods.items():
-            cuts.setdefault(loop, []).append(_Cut(period, divisor))
+        if is_made:
+            continue
+        for loop, cut in wanted_cuts.items():
+            cuts.setdefault(loop, {})[cut] = None
         shifts |= {loop: _left_out(period, divisor) for loop, period in family.tails.items()}
         for tensor, axis in family.results:
             shapes[tensor, axis] = shapes.get((tensor, axis), 1) * divisor
     return ShortenedKernel(_write_shortened(kernel, cuts, shifts, shapes), tuple(made)) if made else None
+
+
+def _are_compatible(
+    kernel: Kernel,
+    wanted: Mapping[str, _Cut],
+    cuts: Mapping[str, Collection[_Cut]],
+    tails: Collection[str],
+    shifts: Collection[str],
+) -> bool:
+    """Whether a family can be shortened beside others: a loop of both is cut at different periods."""
+    for loop, cut in wanted.items():
+        both = [cut, *cuts.get(loop, ())]
+        walks_part = any(one.period > kernel.trips[loop] for one in both)
+        if len(both) > 1 and (walks_part or len({one.period for one in both}) < len(both)):
+            return False
+    return set(tails).isdisjoint(shifts)
 
 
 def _largest_divisor(kernel: Kernel, family: LoopFamily, most: int, target: Target) -> int:
@@ -174,12 +199,6 @@ class _Cut:
     period: int
     divisor: int
 
-    def count_left(self, trips: int) -> int:
-        """How many of a loop's iterations are left; also if it walks some of the period only."""
-        if trips < self.period:
-            return trips - _left_out(self.period, self.divisor)
-        return trips // self.divisor
-
 
 def _left_out(period: int, divisor: int) -> int:
     return period - period // divisor
@@ -196,6 +215,7 @@ class _FamilySearch:
         self._periods: dict[str, int] = {}
         self._tails: dict[str, int] = {}
         self._moduli: set[tuple[str, int]] = set()
+        self._ends: set[tuple[int, int]] = set()
         self._followed: set[Loop] = set()
         self._results: dict[tuple[int, int], None] = {}
 
@@ -218,7 +238,9 @@ class _FamilySearch:
             self._follow_place(tensor, ("shape", axis), tensor.shape[axis])
         if not self._periods:
             raise _CannotShortenError
-        return LoopFamily(self._periods, self._tails, frozenset(self._moduli), tuple(self._results))
+        return LoopFamily(
+            self._periods, self._tails, frozenset(self._moduli), frozenset(self._ends), tuple(self._results)
+        )
 
     def _follow_place(self, tensor: Tensor, place: _Place, end: int) -> None:
         """Every access must have a loop whose iterations cover a dimension up to `end`."""
@@ -245,8 +267,11 @@ class _FamilySearch:
             return
         last = start.const + extent + sum(value * (self._loops[one].trips - 1) for one, value in start.terms)
         if start.const * 2 >= end:
+            self._ends.add((end - start.const, end))
             self._add_tail(start, end)
-        elif last * 2 > end:
+        elif last * 2 <= end:
+            self._ends.add((last, end))
+        else:
             part = self._outer_loop(start, extent, end)
             if part is None:
                 raise _CannotShortenError
@@ -262,7 +287,8 @@ class _FamilySearch:
         """
         for name, factor in sorted(start.terms, key=lambda term: -term[1]):
             loop = self._loops[name]
-            covers = factor * loop.trips % end == 0 if before is not None else loop.trips > 1
+            walked = factor * loop.trips
+            covers = walked % end == 0 if before is not None else factor < walked < end
             if 0 < factor < end and end % factor == 0 and covers:
                 inner = sum(
                     value * (self._loops[one].trips - 1) for one, value in start.terms if value < factor
@@ -299,10 +325,10 @@ class _FamilySearch:
     def _add_loop(self, loop: Loop, period: int) -> None:
         if self._periods.setdefault(loop.id, period) != period:
             raise _CannotShortenError
+        if loop.start != Affine(0) or loop.step != 1 or loop.id in self._tails:
+            raise _CannotShortenError
         if loop in self._followed:
             return
-        if loop.start != Affine(0) or loop.step != 1:
-            raise _CannotShortenError
         self._followed.add(loop)
         for tensor, place, start in self._list_places(loop, is_whole=period == loop.trips):
             self._follow_place(tensor, place, start.coefficient(loop.id) * period)
@@ -375,7 +401,7 @@ def _count_instructions(kernel: Kernel, trips: Mapping[str, int]) -> int:
 
 def _write_shortened(
     kernel: Kernel,
-    cuts: Mapping[str, Sequence[_Cut]],
+    cuts: Mapping[str, Collection[_Cut]],
     shifts: Mapping[str, int],
     shapes: Mapping[tuple[int, int], int],
 ) -> str:
@@ -397,7 +423,7 @@ def _write_shortened(
 
 
 def _write_loop(
-    kernel: Kernel, loop: Loop, cuts: Sequence[_Cut], body: Sequence[cst.BaseStatement]
+    kernel: Kernel, loop: Loop, cuts: Collection[_Cut], body: Sequence[cst.BaseStatement]
 ) -> cst.BaseStatement:
     """The loop with fewer iterations; a name inside it has the index that it had."""
     index = var = loop.var
@@ -408,9 +434,10 @@ def _write_loop(
             left = cut.period // cut.divisor
             index = f"(({index}) // {left} * {cut.period} + ({index}) % {left})"
         body = [syntax.parse_statement(f"{loop.var} = {index}"), *body]
-    trips = loop.trips
+    trips = loop.trips // prod(cut.divisor for cut in cuts)
     for cut in cuts:
-        trips = cut.count_left(trips)
+        if cut.period > loop.trips:  # then it is the only one
+            trips = loop.trips - _left_out(cut.period, cut.divisor)
     return _replace_range(kernel, loop, str(trips), body, var)
 
 

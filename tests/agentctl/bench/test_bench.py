@@ -296,6 +296,9 @@ def test_lessons_are_what_a_home_has_learnt_and_begin_another(tmp_path: Path):
         (("--problems", "nothing"), "unknown problem 'nothing'"),
         (("--seeds", "a"), "numbers with commas"),
         (("--candidates", "0"), "x>=1"),
+        (("--arms", "--starts", "both"), "both: --arms compares searches from the kernel alone"),
+        (("--kernels", ".", "--starts", "translation"), "no kernel of --kernels would be used"),
+        (("--target", "x86", "--starts", "both"), "references are not translated for x86"),
     ],
 )
 def test_wrong_options_are_named(flags: tuple[str, ...], words: str):

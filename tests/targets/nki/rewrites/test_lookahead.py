@@ -335,6 +335,27 @@ def test_the_second_kernel_is_the_simplest_of_another_family():
     assert [one.source for one in chosen] == ["abcd", "xyz"]
 
 
+@pytest.mark.parametrize(
+    ("reached", "second"),
+    [
+        ({"abcdef": 50, "ab": 50.5, "xyz": 51}, "xyz"),
+        ({"abcd": 50, "cdxy": 50.3, "cd": 51}, "cdxy"),
+        ({"abcd": 50, "xy": 50.3, "xyz": 51}, "xy"),
+    ],
+    ids=["not a part of the first", "nor of both", "nor with more steps"],
+)
+def test_the_second_kernel_is_of_its_own(reached: dict[str, float], second: str):
+    nodes = [search_node(name, latency) for name, latency in reached.items()]
+    chosen = select_variants(nodes, 2, 100.0, frozenset(), near=NEAR_EQUAL_PREDICTED)
+    assert [one.source for one in chosen] == [nodes[0].source, second]
+
+
+def test_the_simplest_kernel_keeps_half_of_the_gain():
+    reached = [search_node("abc", 50), search_node("abd", 50.2), search_node("ab", 50.49)]
+    chosen = select_variants(reached, 2, 50.5, frozenset(), near=NEAR_EQUAL_PREDICTED)
+    assert [one.source for one in chosen] == ["abc", "abd"]
+
+
 def test_without_another_family_the_second_kernel_is_simpler():
     reached = [
         search_node(name, 50 + number / 2) for number, name in enumerate(("abcd", "abce", "abc", "ab"))

@@ -212,6 +212,105 @@ def test_a_pipelined_loop_keeps_a_turn_and_where_its_tiles_are(count: int, divis
             assert np.array_equal(part, run(made, made.source)[: count // divisor])
 
 
+def kernel_of(body: str, shapes: tuple[tuple[int, ...], ...], inputs: str = "x") -> Sample:
+    lines = f"\n@nki.jit\ndef kernel({inputs}):\n{body}    return out\n"
+    return Sample(HEADER + lines, shapes, lambda *arrays: arrays[0])
+
+
+TWO_INPUTS = """\
+    out = nl.ndarray((16, 128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(16):
+        a = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=a, src=x[i, :, :])
+        b = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=b, src=y[i, :, :])
+        nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.add)
+        nisa.dma_copy(dst=out[i, :, :], src=a)
+"""
+HALVES = """\
+    out = nl.ndarray((16, 128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    tiles = [nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf) for _ in range(16)]
+    for i in nl.affine_range(16):
+        nisa.dma_copy(dst=tiles[i], src=x[i, :, :])
+    for i in nl.affine_range(8):
+        nisa.activation(dst=tiles[i], op=nl.exp, data=tiles[i])
+    for i in nl.affine_range(8, 16):
+        nisa.tensor_tensor(dst=tiles[i], data1=tiles[i], data2=tiles[i], op=nl.multiply)
+    for i in nl.affine_range(16):
+        nisa.dma_copy(dst=out[i, :, :], src=tiles[i])
+"""
+LOOP_AND_TAIL = """\
+    out = nl.ndarray((16, 128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    tiles = [nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf) for _ in range(16)]
+    others = [nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf) for _ in range(8)]
+    for i in nl.affine_range(8):
+        for u in nl.affine_range(2):
+            nisa.dma_copy(dst=tiles[2 * i + u], src=x[2 * i + u, :, :])
+        nisa.activation(dst=others[i], op=nl.exp, data=tiles[2 * i])
+    for i in nl.affine_range(8, 16):
+        nisa.tensor_tensor(dst=tiles[i], data1=tiles[i], data2=others[i - 8], op=nl.multiply)
+    for i in nl.affine_range(16):
+        nisa.dma_copy(dst=out[i, :, :], src=tiles[i])
+"""
+PREPARED = """\
+    out = nl.ndarray((8, 8, 128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    made = [nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf) for _ in range(64)]
+    for i in nl.affine_range(64):
+        tile = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=w[i, :, :])
+        squares = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=squares, data1=tile, data2=tile, op=nl.multiply)
+        nisa.activation(dst=made[i], op=nl.exp, data=squares)
+    for n in nl.affine_range(8):
+        for k in nl.affine_range(8):
+            sums = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=sums, src=x[n, k, :, :])
+            nisa.tensor_tensor(dst=sums, data1=sums, data2=made[n * 8 + k], op=nl.add)
+            nisa.dma_copy(dst=out[n, k, :, :], src=sums)
+"""
+
+
+def test_two_dimensions_that_one_loop_walks_shorten_it_once() -> None:
+    made = kernel_of(TWO_INPUTS, ((16, 128, 64), (16, 128, 64)), "x, y")
+    kernel = read(made)
+    both = [ShortenedDimension(0, 0, 8), ShortenedDimension(1, 0, 8)]
+    source = shorten(kernel, both)
+    assert [loop.trips for loop in read(made, source).loops] == [2]
+    assert np.array_equal(run(made, source), run(made, made.source)[:2])
+    found = shorten_loops(kernel, [both[0], ShortenedDimension(1, 0, 2)], TARGET)
+    assert found is not None
+    assert found.dimensions == (both[0],)
+
+
+def test_a_loop_is_shortened_at_two_periods_in_any_order() -> None:
+    body = TOTALS.replace("i * 32 + j * 8 + k", "i * 32 + k * 4 + j")
+    assert body != TOTALS
+    made = Sample(body, ((2, 4, 8, 128, 32),), lambda x: x + 1)
+    both = find_shortening(read(made), 1, TARGET)
+    assert {one.axis for one in both} == {1, 2}
+    assert np.array_equal(run(made, shorten(read(made), both)), run(made, made.source)[:, :2, :2])
+
+
+@pytest.mark.parametrize("body", [HALVES, LOOP_AND_TAIL], ids=["halves", "a loop as the tail of another"])
+def test_only_short_parts_are_left_to_the_first_and_last_iterations(body: str) -> None:
+    kernel = read(kernel_of(body, ((16, 128, 64),)))
+    assert find_shortening(kernel, 1, TARGET) == ()
+    assert shorten_loops(kernel, [ShortenedDimension(0, 0, 2)], TARGET) is None
+
+
+def test_what_is_found_can_be_shortened_together() -> None:
+    """A pipelined loop prepares what two loops use, along two dimensions of another array."""
+    made = kernel_of(PREPARED, ((64, 128, 32), (8, 8, 128, 32)), "w, x")
+    for source in pipelined_kernels(made):
+        kernel = read(made, source)
+        dimensions = find_shortening(kernel, 1, TARGET)
+        found = shorten_loops(kernel, dimensions, TARGET)
+        assert found is not None
+        assert found.dimensions == dimensions != ()
+        whole, part = run(made, source), run(made, found.source)
+        assert np.array_equal(part, whole[: part.shape[0], : part.shape[1]])
+
+
 def test_outermost_loops_go_first() -> None:
     made = Sample(SUMS, ((8, 128, 512),), lambda x: x.sum(0).reshape(128, 8, 64))
     kernel = read(made)
