@@ -34,7 +34,7 @@ from agent_core.effects import Decision, Effect, Record
 from agent_core.proposers import can_look_ahead, can_repair
 from agent_core.requests import make_evaluation_request, pending_effects
 from agent_core.round_view import list_candidate_slots
-from agent_core.stop import find_ending, is_last_round
+from agent_core.stop import find_ending, is_last_round, is_time_over
 from state.events import Event, RoundStarted, RunCompleted, RunPaused
 from state.fold import RunState
 from state.model import PERSON_SLOT, EffectKey, Level, Role, RunConfig, RunStatus, SlotAssignment, StopReason
@@ -67,7 +67,8 @@ def _decide_between_rounds(state: RunState) -> list[Decision]:
 
     A kernel that a person proposed too late for the last round gets a round of its own, without plans: it was
     accepted, so it is judged. The same holds for a kernel that missed a deadline. Only an immediate ending,
-    such as a spent budget, ends the run anyway.
+    such as a spent budget, ends the run anyway. If the run's time is over, kernels that were being judged
+    then still compete: the run does not end before their verdicts.
     """
     struck = audit.drop_refuted_kernel(state)
     if struck is not None:
@@ -80,6 +81,11 @@ def _decide_between_rounds(state: RunState) -> list[Decision]:
         if due := _list_late_evaluations(state):
             return [*due]
         if _has_person_proposal(state) or _has_ready_late_kernels(state):
+            return [Record((_start_round(state, config, plans=0),))]
+    elif is_time_over(state, config) and state.late:
+        if state.open:
+            return []
+        if _has_ready_late_kernels(state):
             return [Record((_start_round(state, config, plans=0),))]
     simpler = simplification.simplify_best(state, config, ending)
     return audit.complete_run(state, ending) if simpler is None else simpler

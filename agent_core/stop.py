@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from stability import budget
 from state.fold import RunState
-from state.model import RunConfig, RunEnding, StopReason
+from state.model import Resource, RunConfig, RunEnding, StopReason
 
 StopRule = Callable[[RunState, RunConfig], str | None]
 """Returns why the run ends, None if it goes on."""
@@ -38,11 +38,19 @@ def find_ending(state: RunState, config: RunConfig) -> RunEnding | None:
 
 
 def is_last_round(state: RunState) -> bool:
-    """Return whether the round was closed by its deadline and no budget is left for another one.
+    """Return whether the round was closed by its deadline, or began after it, and is the last.
 
     What time remains then goes to the fastest kernel, which is the run's result.
     """
-    return state.expired and budget.find_end_reason(state, state.pending_config or state.config) is not None
+    config = state.pending_config or state.config
+    return is_time_over(state, config) or (
+        state.expired and budget.find_end_reason(state, config) is not None
+    )
+
+
+def is_time_over(state: RunState, config: RunConfig) -> bool:
+    """Return whether the run has had its time, and only time is short."""
+    return state.short.keys() == {Resource.SECONDS} and budget.find_end_reason(state, config) is not None
 
 
 def _target_reached_detail(state: RunState, config: RunConfig) -> str | None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 
 from agent_core.effects import Record
+from agent_core.stop import is_time_over
 from daemon.deadlines import PassedLimit
 from stability import budget
 from state.events import BudgetShort, Event, RoundDeadlinePassed, RoundStarted
@@ -27,6 +28,8 @@ def check_time_cap(
     """Return the event to store instead of a next round, if the run has used up its time."""
     config = state.pending_config or state.config
     if config.cap_seconds is None or not any(isinstance(event, RoundStarted) for event in decided):
+        return None
+    if is_time_over(state, config):  # the round is for kernels that were judged too late
         return None
     age = run_age_seconds(event_log, run, time.time())
     short = budget.find_short_account(budget.run_accounts(state, config, age_seconds=age))

@@ -17,6 +17,7 @@ from agent_core.round_view import list_candidate_slots, timed_candidates
 from state.events import (
     BeamSelected,
     BudgetShort,
+    EvaluationStarted,
     ExecutionStarted,
     KernelDiscarded,
     KernelKept,
@@ -26,7 +27,7 @@ from state.events import (
     RoundStarted,
 )
 from state.fold import IllegalEvent, apply_event, dump_semantic
-from state.model import Candidate, EffectKey, Level, LlmConfig, Resource, Role
+from state.model import Candidate, EffectKey, Level, LlmConfig, Resource, Role, digest_of
 from tests.support.sweeps import scale_examples
 from tests.support.world import Faults, World, fold, small
 
@@ -160,6 +161,23 @@ def test_only_the_fastest_kernel_is_verified_when_the_time_of_the_run_is_over(is
     assert len(world.of(RoundStarted)) == (1 if is_over else 2)
     assert world.state.best is not None
     assert world.state.best.id == found[0].id
+
+
+def test_what_is_being_judged_when_the_time_of_the_run_is_over_competes():
+    """The run waits for these verdicts before its audit anyway."""
+    world = with_proposals(rounds=2)
+    spend_time(world)
+    judged = in_flight(world, Role.EVALUATOR)
+    world.finish()
+    assert world.state.has_ended
+    assert [sum(slot.plans for slot in event.slots) for event in world.of(RoundStarted)] == [2, 0]
+    decided = [event for event in world.events if isinstance(event, KernelKept | KernelDiscarded)]
+    told = {event.candidate.id if isinstance(event, KernelKept) else event.candidate for event in decided}
+    assert {key.candidate_id for key in judged} <= told
+    verified = [event for event in world.of(EvaluationStarted) if event.key.endswith(Role.VERIFIER)]
+    assert world.state.best is not None
+    assert world.state.best.source == digest_of(b"TILE_M = 128\nTILE_N = 512\nBUFFERS = 4\n")
+    assert len(verified) == 1
 
 
 def test_the_next_fastest_kernel_is_verified_when_the_fastest_is_wrong():
