@@ -63,6 +63,29 @@ async def test_a_round_closes_when_the_run_has_had_its_time_and_no_other_begins(
     assert verify_log(home).is_ok
 
 
+async def test_what_is_being_judged_when_the_run_has_had_its_time_gets_a_round_to_itself(home, event_log):
+    run = await submit(event_log, "a", CAPPED)
+    stuck = Gate(event_log, closed=(Role.EXECUTOR,))
+    async with running(supervisor_of(event_log, stuck, at_a_time=4, grace_seconds=0)):
+        await wait_until(stuck.arrived.is_set)
+    stuck = Gate(event_log, closed=(Role.EVALUATOR,))
+    async with running(supervisor_of(event_log, stuck, at_a_time=4, grace_seconds=0)):
+        await wait_until(stuck.arrived.is_set)
+    began = event_log.run_began_us
+    event_log.run_began_us = lambda name: began(name) - int(601 * 1e6)
+    gate = Gate(event_log, closed=(Role.EVALUATOR,))
+    async with running(supervisor_of(event_log, gate, at_a_time=4)):
+        await wait_until(lambda: events(event_log, run, RoundDeadlinePassed))
+        assert event_log.run_state(run).late
+        gate.opened.set()
+        await wait_until(lambda: fakes.has_ended(event_log, run))
+    rounds = events(event_log, run, RoundStarted)
+    assert [any(slot.plans for slot in event.slots) for event in rounds] == [True, False]
+    assert event_log.run_state(run).late == {}
+    assert event_log.run_state(run).stop is StopReason.BUDGET
+    assert verify_log(home).is_ok
+
+
 async def test_a_cap_that_is_raised_gives_the_round_under_way_more_time(event_log):
     run = await submit(event_log, "a", CAPPED)
     gate = Gate(event_log, closed=(Role.EXECUTOR,))
