@@ -82,7 +82,7 @@ def _decide_between_rounds(state: RunState) -> list[Decision]:
             return [*due]
         if _has_person_proposal(state) or _has_ready_late_kernels(state):
             return [Record((_start_round(state, config, plans=0),))]
-    elif is_time_over(state, config) and state.late:
+    elif ending.reason is StopReason.BUDGET and is_time_over(state, config) and state.late:
         if state.open:
             return []
         if _has_ready_late_kernels(state):
