@@ -40,8 +40,9 @@ def select_round(
 ) -> RoundSelection:
     """Select the next beam from the round's kernels, except those whose code is in `without`.
 
-    If the run ends with this round because its time is over, only the fastest kernel competes: each kernel of
-    the beam has to be compared on whole outputs, and nobody will improve the others.
+    If the run ends with this round because its time is over, only the fastest kernel competes, and only if it
+    is faster than the best: each kernel of the beam has to be compared on whole outputs, and nobody will
+    improve the others.
     """
     found = tuple(one for one in timed_candidates(state, places) if one.candidate.code not in without)
     copies = find_duplicates(state, found)
@@ -49,7 +50,8 @@ def select_round(
     out = copies.keys() | doubts.keys()
     fresh = [one.candidate for one in found if one.candidate.id not in out]
     if is_last_round(state):
-        fresh = sorted(fresh, key=lambda one: one.latency_ms)[:1]
+        fastest = sorted(fresh, key=lambda one: one.latency_ms)[:1]
+        fresh = [one for one in fastest if state.best is None or one.latency_ms < state.best.latency_ms]
     return RoundSelection(found, copies, doubts, strategies.select_survivors(state, fresh))
 
 

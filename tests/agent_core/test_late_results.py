@@ -180,6 +180,22 @@ def test_what_is_being_judged_when_the_time_of_the_run_is_over_competes():
     assert len(verified) == 1
 
 
+def test_no_kernel_is_verified_for_nothing_when_the_time_of_the_run_is_over():
+    """The first round has found the fastest kernel, and a person proposes a slower one in the second."""
+    world = with_proposals(rounds=2)
+    deliver_verdicts(world)
+    world.finish(until=lambda state: state.round == 2)
+    best = world.state.best
+    world.propose("TILE_M = 32\nTILE_N = 256\nBUFFERS = 4\n")
+    deliver_verdicts(until_judging(world))
+    spend_time(world)
+    assert Role.VERIFIER not in {one.key.role for one in due(world)}
+    world.finish()
+    assert world.state.best is not None
+    assert best is not None
+    assert world.state.best.id == best.id
+
+
 def test_the_next_fastest_kernel_is_verified_when_the_fastest_is_wrong():
     wrong = "TILE_M = 128\nTILE_N = 512\nBUFFERS = 4\n"
 
