@@ -56,8 +56,8 @@ class LoopFamily:
 
     `periods` is by loop: how many of its iterations walk those of the family. After these it begins with them
     again; if it has fewer, others walk the rest. `tails` is the same by loops that walk the last ones only.
-    Their index, modulo each of `moduli`, chooses tiles, and has to stay the same. `ends` are how much of a
-    dimension, and of how much of it, is left to the first or the last iterations.
+    Their index, modulo each of `moduli`, chooses tiles, and has to stay the same. Each of `ends` is how much
+    of a dimension is left to the first or the last iterations, and how much all of them walk.
     """
 
     periods: Mapping[str, int]
