@@ -77,16 +77,14 @@ def _decide_between_rounds(state: RunState) -> list[Decision]:
     ending = find_ending(state, config)
     if ending is None:
         return [Record((_start_round(state, config, plans=config.search.plans),))]
-    if ending.reason not in _IMMEDIATE_ENDINGS:
-        if due := _list_late_evaluations(state):
-            return [*due]
-        if _has_person_proposal(state) or _has_ready_late_kernels(state):
-            return [Record((_start_round(state, config, plans=0),))]
-    elif ending.reason is StopReason.BUDGET and is_time_over(state, config) and state.late:
-        if state.open:
-            return []
-        if _has_ready_late_kernels(state):
-            return [Record((_start_round(state, config, plans=0),))]
+    is_immediate = ending.reason in _IMMEDIATE_ENDINGS
+    if not is_immediate and (due := _list_late_evaluations(state)):
+        return [*due]
+    proposed = not is_immediate and _has_person_proposal(state)
+    by_time = ending.reason is StopReason.BUDGET and is_time_over(state, config)
+    judged = (by_time or not is_immediate) and _has_ready_late_kernels(state)
+    if proposed or judged:
+        return [Record((_start_round(state, config, plans=0),))]
     simpler = simplification.simplify_best(state, config, ending)
     return audit.complete_run(state, ending) if simpler is None else simpler
 

@@ -43,14 +43,16 @@ def is_last_round(state: RunState) -> bool:
     What time remains then goes to the fastest kernel, which is the run's result.
     """
     config = state.pending_config or state.config
-    return is_time_over(state, config) or (
-        state.expired and budget.find_end_reason(state, config) is not None
-    )
+    return (state.expired or _is_time_short(state)) and budget.find_end_reason(state, config) is not None
 
 
 def is_time_over(state: RunState, config: RunConfig) -> bool:
     """Return whether the run has had its time, and only time is short."""
-    return state.short.keys() == {Resource.SECONDS} and budget.find_end_reason(state, config) is not None
+    return _is_time_short(state) and budget.find_end_reason(state, config) is not None
+
+
+def _is_time_short(state: RunState) -> bool:
+    return state.short.keys() == {Resource.SECONDS}
 
 
 def _target_reached_detail(state: RunState, config: RunConfig) -> str | None:

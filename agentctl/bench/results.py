@@ -30,6 +30,11 @@ def result_row(job: BenchJob, found: Mapping[str, Any]) -> dict[str, Any]:
     return {**which, "starts": job.starts, "own_kernel": is_own, **found}
 
 
+def starts_of(row: ResultRow) -> str:
+    """Return what a run began with; older rows do not say it."""
+    return str(row.get("starts", KERNEL_ONLY))
+
+
 def read_results(path: Path | None) -> dict[str, ResultRow]:
     """Return the runs in a file; none if there is no file."""
     if path is None or not path.exists():
@@ -44,9 +49,7 @@ def build_report(runs: RunResults) -> dict[str, Any]:
         "predicted": True,
         "model_error_percent": describe_errors({one["target"] for one in runs.values()}),
         "overall": summarize_results(runs.values()),
-        "arms": arms.compare_arms(
-            one for one in runs.values() if one.get("starts", KERNEL_ONLY) == KERNEL_ONLY
-        ),
+        "arms": arms.compare_arms(one for one in runs.values() if starts_of(one) == KERNEL_ONLY),
         "runs": runs,
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agentctl.bench.results import ResultRow, build_report, count_rewrites
+from agentctl.bench.results import ResultRow, build_report, count_rewrites, starts_of
 from agentctl.bench.runs import KERNEL_ONLY
 from targets.registry import load_target, target_names
 
@@ -55,7 +55,7 @@ def run_line(row: ResultRow) -> str:
     initial = f"{row['initial_ms']:.4g} ({row['initial_lo_ms']:.4g}-{row['initial_hi_ms']:.4g})"
     best = f"{row['best_ms']:.4g} ({row['best_lo_ms']:.4g}-{row['best_hi_ms']:.4g})"
     wins = "" if row["best_wins_percent"] is None else f"{row['best_wins_percent']:.1f}"
-    starts = row.get("starts", KERNEL_ONLY)
+    starts = starts_of(row)
     name = row["problem"] if starts == KERNEL_ONLY else f"{row['problem']} from {starts}"
     late = "" if row["in_time"] else " (time up)" if row["reason"] else " (cut off before its audit)"
     return (

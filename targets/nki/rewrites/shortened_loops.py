@@ -103,7 +103,7 @@ def find_shortening(kernel: Kernel, most: int, target: Target) -> tuple[Shortene
         *_, key, factor = max(choices)
         for loop, period in families[key].periods.items():
             if period > kernel.trips[loop]:
-                trips[loop] -= period // divisors[key] * (factor - 1) // factor
+                trips[loop] -= _left_out(period // divisors[key], factor)
             else:
                 trips[loop] //= factor
         divisors[key] *= factor
@@ -261,7 +261,7 @@ class _FamilySearch:
         """Add the loop that walks a dimension up to `end`, or the part that pipelining left to it."""
         if min((value for _, value in start.terms), default=-1) < 0:
             raise _CannotShortenError
-        whole = self._outer_loop(start, extent, end, start.const)
+        whole = self._outer_loop(start, extent, end, is_whole=True)
         if whole is not None:
             self._add_loop(*whole)
             return
@@ -272,28 +272,27 @@ class _FamilySearch:
         elif last * 2 <= end:
             self._ends.add((last, end))
         else:
-            part = self._outer_loop(start, extent, end)
+            part = self._outer_loop(start, extent, end, is_whole=False)
             if part is None:
                 raise _CannotShortenError
             self._add_loop(*part)
 
-    def _outer_loop(
-        self, start: Affine, extent: int, end: int, before: int | None = None
-    ) -> tuple[Loop, int] | None:
-        """The loop whose steps, each of which the smaller ones fill, cover a dimension up to `end`.
+    def _outer_loop(self, start: Affine, extent: int, end: int, *, is_whole: bool) -> tuple[Loop, int] | None:
+        """The loop whose steps, each of which smaller ones fill, cover a dimension up to `end`, or a part.
 
-        Also in how many of its iterations; after these it may cover as much again. If nothing is said of what
-        is `before` its first step, it may cover a part of the dimension.
+        Also in how many of its iterations all is covered; after these it may cover as much again. A part may
+        begin anywhere.
         """
+        before = start.const if is_whole else 0
         for name, factor in sorted(start.terms, key=lambda term: -term[1]):
             loop = self._loops[name]
             walked = factor * loop.trips
-            covers = walked % end == 0 if before is not None else factor < walked < end
+            covers = walked % end == 0 if is_whole else factor < walked < end
             if 0 < factor < end and end % factor == 0 and covers:
                 inner = sum(
                     value * (self._loops[one].trips - 1) for one, value in start.terms if value < factor
                 )
-                if (before or 0) + inner + extent > factor:
+                if before + inner + extent > factor:
                     break
                 return loop, end // factor
         return None
